@@ -1,0 +1,1 @@
+"""One run: its validated parameters, its folder, its artefacts."""

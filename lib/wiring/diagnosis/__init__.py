@@ -1,0 +1,1 @@
+"""Claims, evidence and verdicts."""

@@ -1,0 +1,1 @@
+"""The live SGLang: life cycle, resolved arguments, capture, the CPU kit."""

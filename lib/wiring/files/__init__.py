@@ -1,0 +1,1 @@
+"""What lies on disk: draft checkpoints, target folders, training states; and how files are written."""

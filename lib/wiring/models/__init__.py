@@ -1,0 +1,1 @@
+"""The EAGLE-3 draft in plain PyTorch, and the reference target with every boundary tapped."""

@@ -1,0 +1,1 @@
+"""The cure: plan, preview, apply, verify, undo."""

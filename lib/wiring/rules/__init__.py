@@ -1,0 +1,1 @@
+"""What each engine does, by version, model family and phase. Knowledge as data; no engine needed."""
