@@ -1,0 +1,155 @@
+"""What each notebook leaves for the next: typed JSON, one model per notebook, and the summary of a case."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from wiring.diagnosis.check import Claim
+from wiring.speed.measurement import ArgumentRow, Machine
+from wiring.speed.results import ArmResult
+
+
+class Artefact(BaseModel):
+    """A notebook's result. Unknown fields are refused, so an artefact of another release cannot be misread."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Concluding(Artefact):
+    """An artefact that ends in claims; `source` says whether the server was measured now or in a recorded run."""
+
+    source: Literal["live", "recorded"]
+    machine: Machine
+    conclusions: tuple[Claim, ...]
+
+
+class Throughput(Concluding):
+    """Notebook 01: plain decoding beside EAGLE-3 as served."""
+
+    rate_rule: str
+    accept_rule: str
+    plain: ArmResult
+    as_served: ArmResult
+    same_outputs: tuple[bool, ...]
+    bigram_shares: tuple[float, ...]
+    arguments: tuple[ArgumentRow, ...]
+
+
+class DepthRow(Artefact):
+    """Accuracy at one TTT step: `correct` of `total` rows, with a 95 % interval over documents."""
+
+    depth: int
+    correct: int
+    total: int
+    accuracy: float
+    low: float
+    high: float
+
+
+class AccuracyRow(Artefact):
+    """One evaluation of the draft: which layout it was fed, under which control, depth by depth."""
+
+    layout: tuple[int, ...]
+    control: str
+    depths: tuple[DepthRow, ...]
+
+
+class Accuracy(Concluding):
+    """Notebook 02: the draft alone, on its saved training states."""
+
+    accuracy_rule: str
+    documents: int
+    trained: AccuracyRow
+    served: AccuracyRow
+    controls: tuple[AccuracyRow, ...]
+
+
+class SlotRow(Artefact):
+    """Which boundary one served slot is, and by how much it beats the runner-up."""
+
+    slot: int
+    boundary: int | None
+    relative_error: float
+    runner_up: int | None
+    runner_up_error: float
+    cosine: float
+    null_error: float
+    verdict: str
+    reason: str = ""
+
+
+class PhaseLayout(Artefact):
+    """A served layout by phase; None for a phase that was not seen or could not be decided."""
+
+    prefill: tuple[int, ...] | None
+    verify: tuple[int, ...] | None
+
+
+class LayoutDiff(Concluding):
+    """Notebook 03: the trained layout against the served one, by rule and by capture."""
+
+    trained: tuple[int, ...]
+    by_rule: PhaseLayout
+    rule_notes: tuple[str, ...]
+    captured: PhaseLayout
+    prefill_slots: tuple[SlotRow, ...]
+    verify_slots: tuple[SlotRow, ...]
+
+
+class CureRow(Artefact):
+    """One form of the cure: what it writes, and what the capture saw under it."""
+
+    form: str
+    ids: tuple[int, ...]
+    environment: dict[str, str]
+    diff: str
+    captured: PhaseLayout
+    embedding_rows: int
+    embedding_rows_bit_equal: int
+    outputs_as_plain: bool
+
+
+class Patch(Concluding):
+    """Notebook 04: the cures, proved by capture and undone."""
+
+    chosen: str
+    cures: tuple[CureRow, ...]
+    source_untouched: bool
+    undone: bool
+
+
+class PredictionRow(Artefact):
+    """The predicted speed-up and what it was predicted from."""
+
+    accept_length: float
+    round_s: float
+    step_s: float
+    speedup: float
+    break_even: float
+    limit: float
+
+
+class Rebenchmark(Concluding):
+    """Notebook 05: plain, as served and cured in one run, and the prediction."""
+
+    form: str
+    rate_rule: str
+    accept_rule: str
+    plain: ArmResult
+    as_served: ArmResult
+    cured: ArmResult
+    same_outputs: tuple[bool, ...]
+    round_costs_s: dict[int, float]
+    prediction: PredictionRow
+    replayed_acceptance_by_position: tuple[float, ...]
+
+
+ARTEFACTS: dict[str, type[Concluding]] = {
+    "01_throughput": Throughput,
+    "02_accuracy": Accuracy,
+    "03_layout": LayoutDiff,
+    "04_patch": Patch,
+    "05_rebenchmark": Rebenchmark,
+}

@@ -1,0 +1,115 @@
+"""Measure several arms in one run so that the machine's drift cancels.
+
+Interleaved: all servers are up, and each prompt goes to every arm in turn, forwards on even prompts and
+backwards on odd ones; idle servers must sleep (`--sleep-on-idle`). Sequential: one server at a time, the
+baseline at both ends, for machines that hold one server only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+from wiring.errors import WiringError
+from wiring.speed.measurement import Trial
+
+
+class Served(Protocol):
+    """What the benchmark needs of a server: a client, and whether its prefix cache may be emptied."""
+
+    client: Any
+    owned: bool
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One thing to measure: a name, and how to have its server (a context manager yielding it)."""
+
+    name: str
+    open: Callable[[], AbstractContextManager[Served]]
+
+
+Progress = Callable[[str], None]
+
+
+def measure(
+    arms: Sequence[Arm], prompts: Sequence[Sequence[int]], *, new_tokens: int, repeats: int, warmup_tokens: int,
+    interleaved: bool, progress: Progress = print, watch: Callable[[str, Served], None] | None = None,
+) -> tuple[Trial, ...]:  # fmt: skip
+    """Send `prompts` x `repeats` requests of `new_tokens` tokens to every arm, one request at a time.
+
+    The first arm is the baseline. `watch(name, server)` sees each server once after its warm-up. Our own
+    servers' prefix caches are emptied before each request, so every request pays its whole prefill.
+    Raises WiringError when a server returns another number of tokens than asked for.
+    """
+    order = count()
+
+    def one(arm: str, server: Served, prompt: int, repeat: int) -> Trial:
+        ids = list(prompts[prompt])
+        _forget(server)
+        prefill = _timed(server, ids, 1)[0]
+        _forget(server)
+        seconds, reply = _timed(server, ids, new_tokens)
+        if len(reply.output_ids) != new_tokens:
+            raise WiringError(
+                "the server ended a request early", where=f"arm {arm}, prompt {prompt}",
+                expected=f"{new_tokens} tokens", found=f"{len(reply.output_ids)} tokens",
+                remedy="The prompt and new_tokens must fit the context length",
+            )  # fmt: skip
+        meta = reply.meta
+        return Trial(
+            arm=arm, prompt=prompt, repeat=repeat, order=next(order), seconds=seconds, prefill_s=prefill,
+            output_ids=tuple(reply.output_ids), rounds=int(meta.get("spec_verify_ct") or 0),
+            correct_drafts=int(meta.get("spec_num_correct_drafts") or 0),
+            histogram=tuple(meta.get("spec_correct_drafts_histogram") or ()),
+        )  # fmt: skip
+
+    def warm_up(arm: str, server: Served) -> None:
+        for ids in prompts[:2]:
+            server.client.generate(list(ids), warmup_tokens)
+        if watch:
+            watch(arm, server)
+
+    run = _interleaved if interleaved else _sequential
+    return tuple(run(arms, len(prompts), repeats, one, warm_up, progress))
+
+
+def _interleaved(arms, prompts: int, repeats: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
+    with ExitStack() as stack:
+        servers = []
+        for arm in arms:
+            servers.append((arm.name, stack.enter_context(arm.open())))
+            warm_up(*servers[-1])
+        for repeat in range(repeats):
+            for prompt in range(prompts):
+                progress(f"prompt {prompt + 1} of {prompts}, repeat {repeat + 1} of {repeats}")
+                for name, server in servers if (prompt + repeat) % 2 == 0 else servers[::-1]:
+                    yield one(name, server, prompt, repeat)
+
+
+def _sequential(arms, prompts: int, repeats: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
+    # The baseline runs again at the end, as further repeats of its own, so that drift shows in its spread.
+    for turn, arm in enumerate([*arms, arms[0]] if len(arms) > 1 else arms):
+        first = repeats if turn == len(arms) else 0
+        with arm.open() as server:
+            warm_up(arm.name, server)
+            for repeat in range(first, first + repeats):
+                progress(f"arm {arm.name}, repeat {repeat + 1}")
+                for prompt in range(prompts):
+                    yield one(arm.name, server, prompt, repeat)
+
+
+def _timed(server: Served, ids: list[int], tokens: int) -> tuple[float, Any]:
+    start = time.perf_counter()
+    reply = server.client.generate(ids, tokens)
+    return time.perf_counter() - start, reply
+
+
+def _forget(server: Served) -> None:
+    # A server that we did not start serves others too: its cache is not ours to empty.
+    if server.owned:
+        server.client.flush_cache()

@@ -1,0 +1,59 @@
+"""The cost model: speed-up = accept length x t_base / t_round, with the prefill on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wiring.errors import WiringError
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A predicted request: `accept_length` (bonus included), seconds per round and per plain step, speed-up.
+
+    `break_even` is the accept length at which a round costs as much as the plain steps that it replaces;
+    `limit` the speed-up if every draft were accepted.
+    """
+
+    accept_length: float
+    round_s: float
+    step_s: float
+    speedup: float
+    break_even: float
+    limit: float
+
+
+def round_cost(costs: dict[int, float], steps: int) -> float:
+    """Seconds per round at `steps` draft steps, on the line through two other settings (steps -> seconds).
+
+    A round is one verify, one draft-extend and `steps - 1` draft decodes, hence linear in `steps`.
+    Raises WiringError unless exactly two settings other than `steps` are given.
+    """
+    if len(costs) != 2 or steps in costs:
+        raise WiringError(
+            "the round cost is predicted from two other settings", where="cost_steps",
+            expected=f"two numbers of steps, neither of them {steps}", found=sorted(costs),
+        )  # fmt: skip
+    (a, cost_a), (b, cost_b) = sorted(costs.items())
+    return cost_a + (cost_b - cost_a) * (steps - a) / (b - a)
+
+
+def request_seconds(tokens: int, per_forward: float, tokens_per_forward: float, prefill_s: float) -> float:
+    """Seconds of a request: the prefill gives the first token, forwards give the others."""
+    return prefill_s + (tokens - 1) / tokens_per_forward * per_forward
+
+
+def predict(
+    *, accept_length: float, round_s: float, step_s: float, prefill_plain_s: float, prefill_draft_s: float,
+    tokens: int, steps: int,
+) -> Prediction:  # fmt: skip
+    """Predict the speed-up of requests of `tokens` tokens from a draft's accept length and the costs."""
+    plain = request_seconds(tokens, step_s, 1.0, prefill_plain_s)
+
+    def speedup(length: float) -> float:
+        return plain / request_seconds(tokens, round_s, length, prefill_draft_s)
+
+    return Prediction(
+        accept_length=accept_length, round_s=round_s, step_s=step_s, speedup=speedup(accept_length),
+        break_even=round_s / step_s, limit=speedup(steps + 1.0),
+    )  # fmt: skip
