@@ -1,0 +1,134 @@
+"""Waiting for a server to become healthy, with progress; and what its log says when it does not."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from wiring.engine.client import ServerClient
+from wiring.engine.guarded import GuardedProcess
+from wiring.errors import WiringError
+
+_POLL_S = 0.25
+_TAIL_BYTES = 256_000
+# What SGLang logs on its way up, latest stage first: (text in the log, what the server is doing from then on).
+_STAGES = (
+    ("The server is fired up", "ready"),
+    ("Uvicorn running", "warming up"),
+    ("CUDA graph", "capturing CUDA graphs"),
+    ("Memory pool end", "setting up attention"),
+    ("Load weight end", "allocating the KV cache"),
+    ("Load weight begin", "loading weights"),
+)
+_RAISED = re.compile(r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception|Interrupt|Exit)\b.*)$")
+
+
+@dataclass(frozen=True)
+class StartProgress:
+    """One moment of a server's start: seconds since it was launched, what it is doing, where its log is."""
+
+    elapsed_s: float
+    stage: str
+    log: Path
+
+    def __str__(self) -> str:
+        return f"SGLang server: {self.stage}, {self.elapsed_s:.0f} s so far (log: {self.log})"
+
+
+Progress = Callable[[StartProgress], None]
+
+
+def quiet_lines(stream: TextIO | None = None, every_s: float = 15.0) -> Progress:
+    """A progress callback that prints a line when the stage changes, and otherwise every `every_s` seconds."""
+    last: list[StartProgress] = []
+
+    def show(now: StartProgress) -> None:
+        if not last or now.stage != last[-1].stage or now.elapsed_s - last[-1].elapsed_s >= every_s:
+            last[:] = [now]
+            print(now, file=stream or sys.stderr, flush=True)
+
+    return show
+
+
+def wait_until_healthy(
+    client: ServerClient, process: GuardedProcess, log: Path, timeout_s: float, progress: Progress | None
+) -> None:
+    """Return when the server answers /health; raise WiringError as soon as it has died, or after `timeout_s`."""
+    begin = time.monotonic()
+    while True:
+        if process.exit_status is not None:
+            raise died_in_startup(process.exit_status, log)
+        if client.healthy():
+            return
+        elapsed_s = time.monotonic() - begin
+        if elapsed_s > timeout_s:
+            raise WiringError(
+                f"the server was not ready after {timeout_s:.0f} s (it was {_stage(log_text(log))})", where=log,
+                remedy=f"Allow more time (engine.startup_timeout_s) or read its log, which ends:\n{log_tail(log)}",
+            )  # fmt: skip
+        if progress is not None:
+            progress(StartProgress(elapsed_s, _stage(log_text(log)), log))
+        process.wait(_POLL_S)
+
+
+def died_in_startup(status: int, log: Path) -> WiringError:
+    """The error for a server that ended before it was ready: its own last words, and the log's last lines."""
+    cause = raised_in(log_text(log))
+    return WiringError(
+        f"the server died while starting{f': {cause}' if cause else ''}", where=log, found=describe_status(status),
+        remedy=f"Mend what it names; its log ends:\n{log_tail(log)}",
+    )  # fmt: skip
+
+
+def died_later(status: int, log: Path) -> WiringError:
+    """The error for a server that was ready once and ended since."""
+    cause = raised_in(log_text(log))
+    return WiringError(
+        f"the server died while it was in use{f': {cause}' if cause else ''}", where=log, found=describe_status(status),
+        remedy="Read its log and start it again",
+    )  # fmt: skip
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words: shells add 128 to the number of the signal that ended a process."""
+    if status == 137:
+        return "ended by signal 9 (often: the machine ran out of memory)"
+    return f"ended by signal {status - 128}" if status > 128 else f"exit status {status}"
+
+
+def log_text(log: Path) -> str:
+    """The last part of a log (at most 256 kB); empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def log_tail(log: Path, lines: int = 15) -> str:
+    """The last lines of a log that hold text, indented."""
+    kept = [line.rstrip() for line in log_text(log).splitlines() if line.strip()]
+    return "\n".join(f"  {line}" for line in kept[-lines:]) or "  (the log is empty)"
+
+
+def raised_in(text: str) -> str:
+    """The exception that brought a server down, as its log tells it; empty when the log holds none.
+
+    A worker's exception comes first and the main process's complaints about the dead worker after it: so the first
+    one after SGLang's own "hit an exception" is taken where there is one, otherwise the last of all.
+    """
+    _, marker, after = text.partition("hit an exception")
+    raised = [match["error"] for line in (after if marker else text).splitlines() if (match := _RAISED.match(line))]
+    if not raised:
+        return ""
+    return (raised[0] if marker else raised[-1])[:300].rstrip(". ")
+
+
+def _stage(text: str) -> str:
+    return next((stage for mark, stage in _STAGES if mark in text), "importing")

@@ -1,0 +1,105 @@
+"""What can be known to fail before a server is started: one sentence each, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wiring.engine.memory import available_bytes, needed_bytes
+from wiring.engine.ports import is_free
+from wiring.errors import WiringError
+from wiring.rules.sglang import SUPPORTED
+
+if TYPE_CHECKING:
+    from wiring.engine.launch import ServerSpec
+
+
+def installed_sglang() -> str | None:
+    """The version of SGLang in this environment, or None; SGLang itself is not imported."""
+    try:
+        return metadata.version("sglang")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def preflight(
+    spec: ServerSpec,
+    *,
+    available: Callable[[str], int | None] = available_bytes,
+    sglang: Callable[[], str | None] = installed_sglang,
+) -> tuple[str, ...]:
+    """Check everything about `spec` that can be checked without a process; return notes worth showing.
+
+    `available` gives the free memory in bytes for a device (None: unknown, not checked), `sglang` the installed
+    version.
+
+    Raises:
+        WiringError: SGLang is missing, or of a release that the device's route does not support; target or draft are
+            not model folders; the draft does not fit the target; the port is taken; the memory does not suffice.
+    """
+    notes = _check_version(spec, sglang())
+    _check_folder(spec.target, "the target")
+    if spec.draft is not None:
+        _check_folder(spec.draft, "the draft")
+        _check_draft(spec.target, spec.draft)
+    if spec.port is not None and not is_free(spec.port):
+        raise WiringError(
+            "the port is taken by another process", where=f"port {spec.port}",
+            remedy="Choose another, or leave it out: a free one is found",
+        )  # fmt: skip
+    _check_memory(spec, available(spec.device))
+    return notes
+
+
+def _check_version(spec: ServerSpec, found: str | None) -> tuple[str, ...]:
+    if found == SUPPORTED:
+        return ()
+    if found is None or spec.device == "cpu":
+        raise WiringError(
+            "SGLang is not installed here" if found is None else "the CPU server cannot run with this SGLang release",
+            where="sglang", expected=SUPPORTED, found=found or "nothing",
+            remedy=f"Install sglang=={SUPPORTED} into this environment (make run does)",
+        )  # fmt: skip
+    return (f"SGLang {found} is installed; layer ids and arguments are read by the rules of {SUPPORTED}",)
+
+
+def _check_folder(folder: Path, what: str) -> None:
+    if not folder.is_dir():
+        raise WiringError(f"{what} is not a folder", where=folder, expected="a model folder",
+                          found="a file" if folder.exists() else "nothing", remedy="Correct the path")  # fmt: skip
+    if not (folder / "config.json").is_file():
+        raise WiringError(f"{what} has no config.json", where=folder, expected="config.json beside the weights",
+                          remedy="Point to the folder that holds the model, not to one above it")  # fmt: skip
+    if not any(folder.glob("*.safetensors")):
+        raise WiringError(f"{what} has no weights", where=folder, expected="at least one *.safetensors file",
+                          remedy="Copy the weights into the folder, converted to safetensors")  # fmt: skip
+
+
+def _check_draft(target: Path, draft: Path) -> None:
+    from wiring.files.draft import read_draft
+    from wiring.files.target import read_target_config
+    from wiring.offline.fit import check_fit
+
+    checkpoint = read_draft(draft)
+    problems = check_fit(read_target_config(target), checkpoint.config, checkpoint.tensors)
+    if problems:
+        raise WiringError(
+            f"the draft does not fit the target: {'; '.join(str(problem) for problem in problems)}", where=draft,
+            expected=f"a draft for {target}", remedy="Use the target that the draft was trained for",
+        )  # fmt: skip
+
+
+def _check_memory(spec: ServerSpec, free: int | None) -> None:
+    needed = needed_bytes(spec.target, spec.draft, spec.dtype, spec.device)
+    if free is not None and needed > free:
+        where = "this machine" if spec.device == "cpu" else "the GPUs"
+        raise WiringError(
+            "the memory does not suffice for this server", where=where, expected=f"about {_gb(needed)} free",
+            found=f"{_gb(free)}", remedy="End other programs, take a narrower dtype, or serve on a larger machine",
+        )  # fmt: skip
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
