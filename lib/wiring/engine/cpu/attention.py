@@ -1,0 +1,223 @@
+"""Attention for EAGLE-3 on a CPU: SGLang's `torch_native` backend plus verify and multi-step drafting.
+
+Three kinds of batch meet here. With p tokens of a sequence in the KV cache already:
+
+- verify: the target runs n tree nodes behind the prefix; a node sees the prefix and its ancestors;
+- draft step i of a round: `topk` branches run one token each; a branch sees the prefix and its own
+  i + 1 drafts;
+- everything else (prefill, plain decoding, draft extend): a token sees what stands before it.
+
+Which slots a query sees does not depend on the layer, so it is worked out once per forward pass, in
+`init_forward_metadata`, as one `Span` per sequence; each layer then only gathers and multiplies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from wiring.errors import WiringError
+
+
+@dataclass(frozen=True)
+class Span:
+    """The queries of one sequence and the keys that they see.
+
+    first, count: rows of the query tensor.
+    slots: [S] int64 KV slots.
+    mask: [count, S] bool, true where a query sees a key; None where every query sees every key.
+    """
+
+    first: int
+    count: int
+    slots: Tensor
+    mask: Tensor | None
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], scale: float) -> Tensor:
+    """Scaled dot-product attention of each span's queries over its slots.
+
+    Args:
+        query: [T, heads, Dk].
+        keys, values: [slots of the pool, KV heads, Dk or Dv].
+        scale: factor on the scores.
+
+    Returns:
+        [T, heads, Dv]
+    """
+    heads, kv_heads = query.shape[1], keys.shape[1]
+    share = heads // kv_heads  # query heads per KV head; they are folded into rows, so that no key is repeated
+    out = query.new_empty(query.shape[0], heads, values.shape[2])
+    for span in spans:
+        rows = slice(span.first, span.first + span.count)
+        # [n, heads, D] -> [KV heads, share * n, D]
+        q = query[rows].view(span.count, kv_heads, share, -1).permute(1, 2, 0, 3).flatten(1, 2)
+        k = keys[span.slots].to(query.dtype).transpose(0, 1)
+        v = values[span.slots].to(query.dtype).transpose(0, 1)
+        mask = None if span.mask is None else span.mask.repeat(share, 1)
+        o = scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask, scale=scale)[0]
+        out[rows] = o.view(kv_heads, share, span.count, -1).permute(2, 0, 1, 3).flatten(1, 2)
+    return out
+
+
+def verify_spans(table: Tensor, requests: list[int], prefixes: list[int], tree: Tensor) -> list[Span]:
+    """Spans of a verify batch.
+
+    Args:
+        table: [requests of the pool, pool_len] `req_to_token`.
+        requests, prefixes: [batch] table row and tokens before the tree's root, per sequence.
+        tree: [batch, n, n] bool, true where the node in the row sees the node in the column.
+    """
+    nodes = tree.shape[1]
+    spans = []
+    for i, (request, prefix) in enumerate(zip(requests, prefixes, strict=True)):
+        mask = torch.cat([tree.new_ones(nodes, prefix), tree[i]], dim=1)  # [n, prefix + n]
+        spans.append(Span(i * nodes, nodes, table[request, : prefix + nodes].long(), mask))
+    return spans
+
+
+def draft_spans(
+    table: Tensor, requests: list[int], prefixes: list[int], topk: int, num_steps: int, step: int
+) -> list[Span]:
+    """Spans of draft step `step` (from 0); the branches of one sequence share a span.
+
+    Branch b's drafts stand in the table at prefix + b * num_steps onwards, one per step, as
+    `assign_draft_cache_locs_contiguous_cpu` hands them out.
+    """
+    own = torch.eye(topk, dtype=torch.bool).repeat_interleave(step + 1, dim=1)  # [topk, topk * (step + 1)]
+    spans = []
+    for i, (request, prefix) in enumerate(zip(requests, prefixes, strict=True)):
+        drafts = table[request, prefix : prefix + topk * num_steps].view(topk, num_steps)[:, : step + 1]
+        slots = torch.cat([table[request, :prefix], drafts.reshape(-1)]).long()
+        mask = None if topk == 1 else torch.cat([own.new_ones(topk, prefix), own], dim=1)
+        spans.append(Span(i * topk, topk, slots, mask))
+    return spans
+
+
+def causal_spans(table: Tensor, requests: list[int], prefixes: list[int], counts: list[int]) -> list[Span]:
+    """Spans of a batch in which each sequence goes on by `count` tokens behind its prefix."""
+    spans, first = [], 0
+    for request, prefix, count in zip(requests, prefixes, counts, strict=True):
+        if count:
+            mask = None
+            if count > 1:
+                mask = torch.ones(count, prefix + count, dtype=torch.bool).tril_(prefix)
+            spans.append(Span(first, count, table[request, : prefix + count].long(), mask))
+        first += count
+    return spans
+
+
+class CpuAttention(TorchNativeAttnBackend):
+    """The backend of the target and of the draft's extend batches.
+
+    Batches that its parent serves and that are beyond EAGLE-3 (encoders, cross attention, sliding
+    windows) stay with the parent.
+    """
+
+    def __init__(self, model_runner):
+        super().__init__(model_runner)
+        self._spans: list[Span] = []
+
+    def init_forward_metadata(self, forward_batch) -> None:
+        super().init_forward_metadata(forward_batch)
+        batch, table = forward_batch, self.req_to_token_pool.req_to_token
+        mode, requests = batch.forward_mode, batch.req_pool_indices.tolist()
+        if mode.is_idle():
+            self._spans = []
+        elif mode.is_target_verify():
+            nodes = batch.spec_info.draft_token_num
+            tree = batch.spec_info.custom_mask.view(-1, nodes, nodes).bool()
+            self._spans = verify_spans(table, requests, batch.seq_lens.tolist(), tree)
+        elif mode.is_decode():
+            prefixes = [length - 1 for length in batch.seq_lens.tolist()]
+            self._spans = causal_spans(table, requests, prefixes, [1] * len(requests))
+        else:
+            prefixes, counts = batch.extend_prefix_lens.tolist(), batch.extend_seq_lens.tolist()
+            self._spans = causal_spans(table, requests, prefixes, counts)
+
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
+        if self._parent_serves(layer, forward_batch):
+            if forward_batch.forward_mode.is_target_verify():
+                raise WiringError(
+                    "the CPU kit cannot verify drafts for this kind of attention layer",
+                    where=f"layer {layer.layer_id}",
+                    expected="decoder self-attention over the whole prefix",
+                    found=f"sliding window {layer.sliding_window_size}, type {layer.attn_type}",
+                    remedy="Serve this model without a draft, or on a GPU",
+                )
+            return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
+        return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
+
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
+        if self._parent_serves(layer, forward_batch):
+            return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
+        return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
+
+    @staticmethod
+    def _parent_serves(layer, forward_batch) -> bool:
+        window = layer.sliding_window_size
+        return (
+            layer.is_cross_attention
+            or layer.attn_type == AttentionType.ENCODER_ONLY
+            or forward_batch.encoder_lens is not None
+            or (window is not None and window > -1)
+        )
+
+    def _attend(self, q, k, v, layer, forward_batch, save_kv_cache: bool) -> Tensor:
+        """Write this layer's keys and values, then attend; [T, heads * Dv]."""
+        pool = self.token_to_kv_pool
+        if save_kv_cache and k is not None and v is not None:
+            pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, self.swa_out_cache_loc), k, v)
+        out = attend(
+            q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim),
+            pool.get_key_buffer(layer.layer_id),
+            pool.get_value_buffer(layer.layer_id),
+            self._spans,
+            layer.scaling,
+        )
+        return out.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+
+
+class _DraftStep(CpuAttention):
+    """The backend of one draft step; its spans are set by `CpuDraftAttention`."""
+
+    def init_forward_metadata(self, forward_batch) -> None:
+        TorchNativeAttnBackend.init_forward_metadata(self, forward_batch)
+
+
+class CpuDraftAttention:
+    """The backends of the draft's steps in one round: SGLang takes `attn_backends[i]` for step i.
+
+    A round of `num_steps` drafts runs `num_steps - 1` forward passes, since its first draft comes from the
+    extend batch before it.
+
+    Raises:
+        WiringError: branches (top-k above 1) on a pool with pages of several tokens, whose slots
+            SGLang lays out differently.
+    """
+
+    def __init__(self, model_runner, topk: int, num_steps: int):
+        page = model_runner.page_size
+        if topk > 1 and page > 1:
+            raise WiringError(
+                "the CPU kit drafts trees on a KV pool of single tokens only",
+                where="--page-size",
+                expected=1,
+                found=page,
+                remedy="Leave --page-size out, or draft a chain (--speculative-eagle-topk 1)",
+            )
+        self.topk, self.num_steps = topk, num_steps
+        self.attn_backends = [_DraftStep(model_runner) for _ in range(num_steps - 1)]
+
+    def init_forward_metadata(self, forward_batch) -> None:
+        requests, prefixes = forward_batch.req_pool_indices.tolist(), forward_batch.seq_lens.tolist()
+        for step, backend in enumerate(self.attn_backends):
+            backend.init_forward_metadata(forward_batch)
+            table = backend.req_to_token_pool.req_to_token
+            backend._spans = draft_spans(table, requests, prefixes, self.topk, self.num_steps, step)
