@@ -22,4 +22,4 @@ class WiringError(Exception):
         sides = [f"{name} {value}" for name, value in (("expected", self.expected), ("found", self.found)) if value]
         if sides:
             text += f" ({', '.join(sides)})"
-        return f"{text}. {self.remedy}" if self.remedy else f"{text}."
+        return f"{text}. {self.remedy}." if self.remedy else f"{text}."

@@ -1,0 +1,125 @@
+"""Figures: pure functions from artefacts to plotly figures, one per claim. Small template, fixed sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from wiring.case.artefacts import AccuracyRow
+from wiring.speed.results import ArmResult
+
+GREY, RED, GREEN, BLUE, ORANGE = "#8c959f", "#cf222e", "#1a7f37", "#0969da", "#bc4c00"
+ARM_COLOURS = {"plain": GREY, "as served": RED, "cured": GREEN}
+_CYCLE = (BLUE, ORANGE, GREEN, RED, "#8250df", GREY)
+
+
+def figure(title: str, x: str, y: str, *, height: int = 360, width: int = 760) -> go.Figure:
+    """An empty figure in the workbook's look, with axis titles that carry the units."""
+    axis = dict(showgrid=True, gridcolor="#eaeef2", zeroline=False, linecolor="#57606a", ticks="outside")
+    layout = go.Layout(
+        template="none", title=dict(text=title, x=0.02, font=dict(size=15)), height=height, width=width,
+        margin=dict(l=70, r=20, t=60, b=60), xaxis=dict(title=x, **axis), yaxis=dict(title=y, **axis),
+        legend=dict(orientation="h", y=1.08, x=1, xanchor="right"), font=dict(family="sans-serif", size=12),
+    )  # fmt: skip
+    return go.Figure(layout=layout)
+
+
+def throughput(arms: Sequence[ArmResult], predicted: float | None = None) -> go.Figure:
+    """Tokens per second of each arm, median and quartiles; `predicted` tok/s as a mark over the last arm."""
+    fig = figure("Throughput, batch 1, temperature 0", "", "output tokens per second (median, quartiles)")
+    for arm in arms:
+        low, high = arm.tok_per_s_quartiles
+        fig.add_bar(
+            x=[arm.arm], y=[arm.tok_per_s], marker_color=ARM_COLOURS.get(arm.arm, BLUE), name=arm.arm, width=0.5,
+            error_y=dict(type="data", symmetric=False, array=[high - arm.tok_per_s], arrayminus=[arm.tok_per_s - low]),
+            text=[f"{arm.speedup:.2f}x"], textposition="inside", showlegend=False,
+        )  # fmt: skip
+    if predicted is not None:
+        mark = dict(symbol="line-ew-open", size=46, color="black", line=dict(width=3))
+        fig.add_scatter(x=[arms[-1].arm], y=[predicted], mode="markers", marker=mark, name="predicted")
+    return fig
+
+
+def speedups(ratios: Mapping[str, Sequence[float]]) -> go.Figure:
+    """Speed-up prompt by prompt; the line at 1 is no draft at all."""
+    fig = figure("Speed-up over plain decoding, prompt by prompt", "prompt", "rate / plain rate on the same prompt")
+    for name, values in ratios.items():
+        fig.add_scatter(
+            x=list(range(1, len(values) + 1)), y=list(values), mode="markers+lines", name=name,
+            marker_color=ARM_COLOURS.get(name, BLUE),
+        )  # fmt: skip
+    fig.add_hline(y=1, line_dash="dash", line_color=GREY)
+    return fig
+
+
+def accuracy_by_depth(rows: Mapping[str, AccuracyRow]) -> go.Figure:
+    """Accuracy of the draft at each TTT step under several layouts and controls, with 95 % intervals."""
+    fig = figure("The draft alone: accuracy by depth", "depth (TTT step)", "accuracy, out-of-vocabulary counts as wrong")
+    for (name, row), colour in zip(rows.items(), _CYCLE * 3, strict=False):
+        y = [d.accuracy for d in row.depths]
+        error = dict(
+            type="data", symmetric=False, array=[d.high - d.accuracy for d in row.depths],
+            arrayminus=[d.accuracy - d.low for d in row.depths],
+        )  # fmt: skip
+        fig.add_scatter(
+            x=[d.depth for d in row.depths], y=y, error_y=error, mode="lines+markers", name=name, marker_color=colour
+        )
+    fig.update_yaxes(range=[0, 1])
+    fig.update_xaxes(dtick=1)
+    return fig
+
+
+def slot_errors(curves: Mapping[str, Sequence[float]], trained: Sequence[int], title: str) -> go.Figure:
+    """Relative error of each served slot against every boundary; the minimum is the boundary that it is.
+
+    `curves` maps a slot's name to its errors at boundaries 0..L; dotted lines mark the trained boundaries.
+    """
+    fig = figure(title, "boundary of the reference target", "relative error (log)")
+    for (name, errors), colour in zip(curves.items(), _CYCLE * 3, strict=False):
+        best = min(range(len(errors)), key=lambda b: errors[b])
+        y = [max(e, 1e-9) for e in errors]
+        fig.add_scatter(x=list(range(len(errors))), y=y, mode="lines", name=f"{name}: {best}", line_color=colour)
+        fig.add_scatter(x=[best], y=[y[best]], mode="markers", marker=dict(size=10, color=colour), showlegend=False)
+    for boundary in trained:
+        fig.add_vline(x=boundary, line_dash="dot", line_color=GREEN)
+    fig.update_yaxes(type="log", exponentformat="power")
+    return fig
+
+
+def layouts(rows: Mapping[str, Sequence[int | None]], trained: Sequence[int]) -> go.Figure:
+    """Which boundary fills each slot, row by row; a cell is green where it is the trained one."""
+    names = list(rows)
+    fig = figure("Boundary in each slot of fc", "slot", "", height=120 + 50 * len(names))
+    right = [[1.0 if b == t else 0.0 for b, t in zip(rows[n], trained, strict=True)] for n in names]
+    fig.add_heatmap(
+        z=right, x=[f"slot {i}" for i in range(len(trained))], y=names, zmin=0, zmax=1, showscale=False, xgap=3, ygap=3,
+        colorscale=[[0, "#ffcecb"], [1, "#aceebb"]], text=[[str(b) for b in rows[n]] for n in names],
+        texttemplate="%{text}", hoverinfo="text",
+    )  # fmt: skip
+    fig.update_yaxes(autorange="reversed", automargin=True)
+    return fig
+
+
+def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
+    """Share of rounds that accepted at least k drafts, for several sources."""
+    fig = figure("Acceptance by position", "draft position k", "share of rounds that accepted at least k drafts")
+    for (name, values), colour in zip(series.items(), _CYCLE * 3, strict=False):
+        fig.add_scatter(
+            x=list(range(1, len(values) + 1)), y=list(values), mode="lines+markers", name=name,
+            marker_color=ARM_COLOURS.get(name, colour),
+        )  # fmt: skip
+    fig.update_yaxes(range=[0, 1])
+    fig.update_xaxes(dtick=1)
+    return fig
+
+
+def to_the_limit(steps: Mapping[str, float]) -> go.Figure:
+    """Speed-ups from as served to the limit, so that what is left can be read off."""
+    fig = figure("From the symptom to the limit", "", "speed-up over plain decoding")
+    colours = [RED, GREEN, BLUE, GREY][: len(steps)]
+    fig.add_bar(
+        x=list(steps), y=list(steps.values()), marker_color=colours, width=0.5, text=[f"{v:.2f}x" for v in steps.values()]
+    )
+    fig.add_hline(y=1, line_dash="dash", line_color=GREY)
+    return fig

@@ -1,0 +1,121 @@
+"""The cure: planned by rule, previewed, applied to a copy, undone; the reader's files stay as they are."""
+
+import hashlib
+import json
+from types import SimpleNamespace
+
+import pytest
+from wiring.errors import WiringError
+from wiring.patch import draft_copy, embedding_plugin
+from wiring.patch.plan import Form, plan, with_ids
+
+DEEPSEEK = "DeepseekV3ForCausalLM"
+AS_SERVED = {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59], "use_aux_hidden_state": True}}
+
+
+@pytest.fixture
+def draft(tmp_path):
+    folder = tmp_path / "draft"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(AS_SERVED))
+    (folder / "model.safetensors").write_bytes(b"tensors")
+    return folder
+
+
+def everything(folder):
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+def cure(form=Form.CONFIG):
+    return next(c for c in plan(DEEPSEEK, 61, AS_SERVED, (0, 3, 31)) if c.form is form)
+
+
+def test_the_config_form_comes_first_and_the_plugin_second():
+    cures = plan(DEEPSEEK, 61, AS_SERVED, (0, 3, 31))
+    assert [(c.form, c.ids, dict(c.environment)) for c in cures] == [
+        (Form.CONFIG, (0, 3, 31), {}), (Form.PLUGIN, (-1, 2, 30), {"WIRING_EMBEDDING_ID": "1"}),
+    ]  # fmt: skip
+    assert {c.layout for c in cures} == {(0, 3, 31)}
+
+
+def test_a_layout_that_is_served_already_needs_no_cure():
+    assert plan(DEEPSEEK, 61, AS_SERVED, (3, 31, 59)) == ()
+
+
+def test_a_layout_out_of_order_has_no_cure_and_says_so():
+    with pytest.raises(WiringError, match="no cure is known.*ascending order"):
+        plan(DEEPSEEK, 61, AS_SERVED, (3, 0, 31))
+
+
+def test_only_the_ids_change_and_the_original_dict_stays():
+    changed = with_ids(AS_SERVED, (0, 3, 31))
+    assert changed["eagle_config"] == {"eagle_aux_hidden_state_layer_ids": [0, 3, 31], "use_aux_hidden_state": True}
+    assert AS_SERVED["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [3, 31, 59]
+
+
+def test_preview_shows_the_change_and_writes_nothing(draft, tmp_path):
+    before = everything(draft)
+    text = draft_copy.preview(draft, cure(Form.PLUGIN))
+    removed = [line[1:].strip(" ,") for line in text.splitlines() if line.startswith("-   ")]
+    added = [line[1:].strip(" ,") for line in text.splitlines() if line.startswith("+   ")]
+    assert removed == ["3", "31", "59"] and added == ["-1", "2", "30"]
+    assert "+ WIRING_EMBEDDING_ID=1" in text
+    assert everything(draft) == before and [p.name for p in tmp_path.iterdir()] == ["draft"]
+
+
+def test_apply_makes_a_copy_and_undo_removes_it(draft, tmp_path):
+    before = everything(draft)
+    patched = draft_copy.apply(draft, cure(), tmp_path / "cured")
+    config = json.loads((patched.folder / "config.json").read_text())
+    assert config == with_ids(AS_SERVED, (0, 3, 31))
+    assert (patched.folder / "model.safetensors").read_bytes() == b"tensors"
+    draft_copy.undo(patched.folder)
+    assert [p.name for p in tmp_path.iterdir()] == ["draft"]
+    assert everything(draft) == before
+
+
+def test_apply_twice_replaces_its_own_copy(draft, tmp_path):
+    draft_copy.apply(draft, cure(), tmp_path / "cured")
+    patched = draft_copy.apply(draft, cure(Form.PLUGIN), tmp_path / "cured")
+    assert json.loads((patched.folder / "config.json").read_text()) == with_ids(AS_SERVED, (-1, 2, 30))
+
+
+def test_folders_of_others_are_left_alone(draft, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("keep")
+    with pytest.raises(WiringError, match="left alone"):
+        draft_copy.apply(draft, cure(), mine)
+    with pytest.raises(WiringError, match="left alone"):
+        draft_copy.undo(mine)
+    with pytest.raises(WiringError, match="left alone"):
+        draft_copy.undo(draft)
+    with pytest.raises(WiringError, match="in the draft itself"):
+        draft_copy.apply(draft, cure(), draft / "cured")
+    assert (mine / "notes.txt").read_text() == "keep" and len(everything(draft)) == 2
+
+
+def test_a_failed_apply_leaves_nothing_behind(draft, tmp_path, monkeypatch):
+    monkeypatch.setattr(draft_copy, "write_json", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        draft_copy.apply(draft, cure(), tmp_path / "cured")
+    assert [p.name for p in tmp_path.iterdir()] == ["draft"]
+
+
+@pytest.mark.parametrize("ids, boundaries", [([-1, 2, 30], [0, 3, 31]), ([3, 31, 59], [3, 31, 59]), ([1, 29, 57], [1, 29, 57]), (None, None), ([0, 3, 31], [0, 3, 31])])
+def test_the_plugin_translates_only_ids_that_hold_minus_1(ids, boundaries):
+    assert embedding_plugin.translate(ids) == boundaries
+
+
+def test_the_plugin_hands_sglang_boundaries_that_it_takes_as_they_are():
+    model = SimpleNamespace()
+    embedding_plugin.set_layers(lambda m, ids: setattr(m, "got", ids), model, [-1, 2, 30])
+    assert model.got == [0, 3, 31]
+    with pytest.raises(WiringError, match="boundary 1 cannot come first"):
+        embedding_plugin.set_layers(lambda m, ids: None, model, [0, -1, 30])
+
+
+def test_the_plugin_refuses_another_release(monkeypatch):
+    monkeypatch.setattr(embedding_plugin, "version", lambda _: "0.5.9")
+    with pytest.raises(WiringError, match="expected 0.5.23, found 0.5.9"):
+        embedding_plugin.register()
