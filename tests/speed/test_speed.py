@@ -109,8 +109,8 @@ def test_a_looping_text_has_few_unique_bigrams():
 class FakeServer:
     """A server that notes what it is asked, in one shared list."""
 
-    def __init__(self, name, calls, short=False, owned=True):
-        self.owned, self.client, self.name, self.calls, self.short = owned, self, name, calls, short
+    def __init__(self, name, calls, short=False, pid=1):
+        self.pid, self.client, self.name, self.calls, self.short = pid, self, name, calls, short
 
     def generate(self, ids, tokens):
         self.calls.append((self.name, tokens))
@@ -157,7 +157,7 @@ def test_every_request_pays_its_whole_prefill():
 
 def test_a_server_of_others_keeps_its_prefix_cache():
     calls = []
-    run(calls, owned=False)
+    run(calls, pid=None)
     assert not [c for c in calls if c[1] == "flush"]
 
 

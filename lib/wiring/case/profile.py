@@ -65,6 +65,20 @@ class Benchmark(_Strict):
     cost_prompts: int = Field(3, ge=1)
 
 
+class Capture(_Strict):
+    """How much is captured in the running server: the first `prompts` prompts, `new_tokens` tokens each."""
+
+    prompts: int = Field(2, ge=1)
+    new_tokens: int = Field(32, ge=4)
+
+
+class AccuracyAsked(_Strict):
+    """How much of the saved training states is evaluated, and how deep (TTT steps)."""
+
+    documents: int = Field(64, ge=2)
+    depths: int = Field(5, ge=1)
+
+
 class Expected(_Strict):
     """Bounds that the conclusions are held against. The defaults suit a reader's own pair."""
 
@@ -89,8 +103,8 @@ class Profile(_Strict):
     speculation: SpeculationAsked = SpeculationAsked()
     engine: Engine = Engine()
     benchmark: Benchmark = Benchmark()
-    capture_tokens: int = Field(512, ge=16)
-    accuracy_documents: int = Field(64, ge=1)
+    capture: Capture = Capture()
+    accuracy: AccuracyAsked = AccuracyAsked()
     expected: Expected = Expected()
 
     @model_validator(mode="after")

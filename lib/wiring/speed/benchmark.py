@@ -19,10 +19,10 @@ from wiring.speed.measurement import Trial
 
 
 class Served(Protocol):
-    """What the benchmark needs of a server: a client, and whether its prefix cache may be emptied."""
+    """What the benchmark needs of a server: a client, and the process id if it is ours (None: attached)."""
 
     client: Any
-    owned: bool
+    pid: int | None
 
 
 @dataclass(frozen=True)
@@ -111,5 +111,5 @@ def _timed(server: Served, ids: list[int], tokens: int) -> tuple[float, Any]:
 
 def _forget(server: Served) -> None:
     # A server that we did not start serves others too: its cache is not ours to empty.
-    if server.owned:
+    if server.pid is not None:
         server.client.flush_cache()

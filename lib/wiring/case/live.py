@@ -1,0 +1,105 @@
+"""What notebooks do on the running server: measure arms, capture what the draft is fed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from wiring.case.profile import Profile
+from wiring.case.store import Case
+from wiring.engine.arguments import asked_vs_resolved
+from wiring.engine.launch import RunningServer, ServerSpec, attach, start
+from wiring.errors import WiringError
+from wiring.rules.sglang import Speculation
+from wiring.speed.benchmark import Arm, measure
+from wiring.speed.measurement import ArgumentRow, Measurement, this_machine
+
+Progress = Callable[[str], None]
+PLAIN, AS_SERVED, CURED = "plain", "as served", "cured"
+
+
+def read_prompts(path: Path, count: int) -> list[list[int]]:
+    """The first `count` prompts of a JSON list of {"input_ids": [...]}.
+
+    Raises WiringError when the file is of another shape or holds fewer.
+    """
+    try:
+        prompts = [[int(i) for i in entry["input_ids"]] for entry in json.loads(path.read_text(encoding="utf-8"))]
+    except (ValueError, TypeError, KeyError) as error:
+        raise WiringError(
+            "not a list of prompts", where=path, expected='[{"input_ids": [1, 2, ...]}, ...]', found=repr(error)
+        ) from None
+    if len(prompts) < count:
+        raise WiringError(
+            "too few prompts", where=path, expected=f"{count} or more", found=len(prompts),
+            remedy="Lower benchmark.prompts in the profile or add prompts",
+        )  # fmt: skip
+    return prompts[:count]
+
+
+def server_spec(
+    profile: Profile, *, draft: Path | None = None, speculation: Speculation | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ServerSpec:  # fmt: skip
+    """The server of this profile: without a draft plain, with one as the profile asks (or as `speculation` does)."""
+    if draft is not None and speculation is None:
+        speculation = profile.speculation.speculation()
+    return ServerSpec(
+        target=profile.target, draft=draft, speculation=speculation, device=profile.engine.device, dtype=profile.engine.dtype,
+        extra_flags=profile.engine.extra_flags, env=dict(env or {}),
+    )  # fmt: skip
+
+
+def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | None = None):
+    """Start `spec` with its log at logs/<name>.log of the run; a context manager yielding the server."""
+    log = case.logs() / f"{name.replace(' ', '_')}.log"
+    if progress:
+        progress(f"starting the server of arm {name!r} (usually 20 to 60 s on the CPU; log: {log})")
+    return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s)
+
+
+def plain_arm(case: Case, step: str, progress: Progress | None = None) -> Arm:
+    """The baseline: the target without a draft."""
+    url = case.profile.engine.plain_url
+    return Arm(PLAIN, _opener(case, url, server_spec(case.profile), f"{step}-{PLAIN}", progress))
+
+
+def draft_arm(
+    case: Case, step: str, name: str = AS_SERVED, *, draft: Path | None = None, speculation: Speculation | None = None,
+    env: Mapping[str, str] | None = None, progress: Progress | None = None,
+) -> Arm:  # fmt: skip
+    """EAGLE-3 with the profile's draft, or with a cured copy of it, or with another shape of speculation."""
+    url = case.profile.engine.url if draft is None and speculation is None else ""
+    spec = server_spec(case.profile, draft=draft or case.profile.draft, speculation=speculation, env=env)
+    return Arm(name, _opener(case, url, spec, f"{step}-{name}", progress))
+
+
+def measure_arms(
+    case: Case, arms: Sequence[Arm], *, prompts: int | None = None, progress: Progress = print
+) -> Measurement:  # fmt: skip
+    """Benchmark the arms as the profile asks; the first is the baseline. What each server resolved comes along."""
+    bench, asked = case.profile.benchmark, case.profile.speculation.speculation()
+    ids = read_prompts(case.profile.prompts, prompts or bench.prompts)
+    arguments: dict[str, tuple[ArgumentRow, ...]] = {}
+
+    def watch(arm: str, server: RunningServer) -> None:
+        if arm != PLAIN:
+            rows = asked_vs_resolved(asked, server.client.server_info())
+            arguments[arm] = tuple(ArgumentRow.model_validate(asdict(row)) for row in rows)
+
+    trials = measure(
+        arms, ids, new_tokens=bench.new_tokens, repeats=bench.repeats, warmup_tokens=bench.warmup_tokens,
+        interleaved=bench.arms == "interleaved", progress=progress, watch=watch,
+    )  # fmt: skip
+    return Measurement(
+        machine=this_machine(), order=bench.arms, new_tokens=bench.new_tokens, prompt_ids=tuple(map(tuple, ids)),
+        trials=trials, arguments=arguments,
+    )  # fmt: skip
+
+
+def _opener(case: Case, url: str, spec: ServerSpec, log: str, progress: Progress | None):
+    if url:
+        return lambda: attach(url)
+    return lambda: start_server(case, spec, log, progress)
