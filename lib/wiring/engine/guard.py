@@ -24,11 +24,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_S = 0.1
+# Shared memory that SGLang and Python's multiprocessing name; whoever is killed cannot remove its own.
+_SHARED = ("/dev/shm/sglang_", "/dev/shm/sgl_shm", "/dev/shm/sem.mp-")
 _KILL_S = 3.0  # how long processes may take to vanish after SIGKILL (a GPU driver may hold one for a while)
 
 
@@ -94,6 +97,7 @@ def _owner_is_gone(watch: int, owner: int) -> bool:
 
 def _end(server: subprocess.Popen[bytes], grace_s: float) -> int:
     """End the server and every descendant of this process; return the server's exit status as a shell would."""
+    shared = _shared_memory()
     if server.poll() is None and grace_s > 0:
         server.terminate()
         _until(lambda: server.poll() is not None, grace_s)
@@ -101,8 +105,20 @@ def _end(server: subprocess.Popen[bytes], grace_s: float) -> int:
         server.kill()
     _until(lambda: server.poll() is not None, _KILL_S)
     _until(_no_child_left, _KILL_S)
+    for file in shared:
+        file.unlink(missing_ok=True)
     code = server.poll()
     return 1 if code is None else code if code >= 0 else 128 - code
+
+
+def _shared_memory() -> set[Path]:
+    """The shared-memory files that the descendants of this process have open now."""
+    found: set[Path] = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(OSError):
+            maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
+            found |= {Path(part) for part in maps.split() if part.startswith(_SHARED)}
+    return found
 
 
 def _no_child_left() -> bool:

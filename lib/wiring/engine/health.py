@@ -25,7 +25,8 @@ _STAGES = (
     ("Load weight end", "allocating the KV cache"),
     ("Load weight begin", "loading weights"),
 )
-_RAISED = re.compile(r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception|Interrupt|Exit)\b.*)$")
+# "[2025-01-31 12:00:00] " may stand before it; the name may be dotted.
+_RAISED = re.compile(r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)\b.*)$")
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ _CPU_SIZES = ("--max-total-tokens", "8192", "--max-running-requests", "4", "--me
 _GRACE_S = {"cpu": 0.0, "cuda": 6.5}  # a worker killed in the midst of its work can leave device memory taken
 # A switch -> the plugin that it switches on. A switch reaches a server by its ServerSpec only, never by inheritance.
 _PLUGIN_OF = {
-    "WIRING_SGLANG_CPU": "wiring_cpu", "WIRING_CAPTURE_DIR": "wiring_capture", "WIRING_EMBEDDING_ID": "wiring_embedding_id"
-}  # fmt: skip
+    "WIRING_SGLANG_CPU": "wiring_cpu",
+    "WIRING_CAPTURE_DIR": "wiring_capture",
+    "WIRING_EMBEDDING_ID": "wiring_embedding_id",
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,12 @@ class RunningServer:
 
 @contextmanager
 def start(
-    spec: ServerSpec, log: Path, *, timeout_s: float = 300.0, progress: Progress | None = None, request_timeout_s: float = 120.0
+    spec: ServerSpec,
+    log: Path,
+    *,
+    timeout_s: float = 300.0,
+    progress: Progress | None = None,
+    request_timeout_s: float = 120.0,
 ) -> Iterator[RunningServer]:
     """Start a server, wait until it is ready, and end all of its processes with the block, whatever ends the block.
 

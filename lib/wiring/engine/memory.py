@@ -46,9 +46,8 @@ def available_bytes(device: str) -> int | None:
     if query is None:
         return None
     try:
-        told = subprocess.run(
-            [query, "--query-gpu=memory.free", "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20
-        )
+        command = [query, "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=20)
         return sum(int(line) for line in told.stdout.split()) * 2**20 or None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
