@@ -39,8 +39,11 @@ def read_draft(folder: str | Path) -> DraftCheckpoint:
     for name in required:
         if name not in tensors:
             raise WiringError(
-                f"tensor {name} is missing from the draft", where=folder, expected=_words(required[name]), found="nothing"
-            )  # fmt: skip
+                f"tensor {name} is missing from the draft",
+                where=folder,
+                expected=_words(required[name]),
+                found="nothing",
+            )
     for name, tensor in tensors.items():
         if name not in known:
             raise WiringError(

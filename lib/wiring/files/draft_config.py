@@ -43,8 +43,11 @@ class Eagle3Config:
             value = default if value is None else value
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise WiringError(
-                    f"the draft's {name} is not a size", where=where, expected="a whole number above 0", found=repr(value)
-                )  # fmt: skip
+                    f"the draft's {name} is not a size",
+                    where=where,
+                    expected="a whole number above 0",
+                    found=repr(value),
+                )
             return value
 
         hidden, heads = size("hidden_size"), size("num_attention_heads")

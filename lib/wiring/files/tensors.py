@@ -29,10 +29,10 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     return value
 
 
-def tensor_files(folder: str | Path) -> dict[str, Path]:
-    """Map every tensor's name to the file that holds it.
+def tensor_names(folder: str | Path) -> dict[str, Path]:
+    """Map every tensor's name to the file that should hold it, from the index alone where there is one.
 
-    Raises WiringError when the folder has no safetensors, or its index and its shards disagree.
+    Raises WiringError when the folder has no safetensors or its index is not one.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -40,16 +40,22 @@ def tensor_files(folder: str | Path) -> dict[str, Path]:
     if not (folder / INDEX).exists():
         return dict.fromkeys(_names(_single(folder)), folder / SINGLE)
     listed = read_json(folder / INDEX, "the safetensors index").get("weight_map")
-    if not isinstance(listed, dict) or not listed:
+    if not isinstance(listed, dict) or not listed or not all(isinstance(shard, str) for shard in listed.values()):
         raise WiringError("the safetensors index has no weight_map", where=folder / INDEX)
-    held = {shard: set(_names(folder / shard)) for shard in sorted(set(listed.values()))}
+    return {name: folder / shard for name, shard in listed.items()}
+
+
+def tensor_files(folder: str | Path) -> dict[str, Path]:
+    """As `tensor_names`, with every shard opened. Raises WiringError when index and shards disagree."""
+    listed = tensor_names(folder)
+    held = {shard: set(_names(shard)) for shard in sorted(set(listed.values()))}
     for name, shard in listed.items():
         if name not in held[shard]:
-            raise WiringError(f"the index promises tensor {name}, but the shard lacks it", where=folder / shard)
+            raise WiringError(f"the index promises tensor {name}, but the shard lacks it", where=shard)
     for shard, names in held.items():
         if extra := sorted(names - listed.keys()):
-            raise WiringError(f"the shard holds tensor {extra[0]}, which the index does not list", where=folder / shard)
-    return {name: folder / shard for name, shard in listed.items()}
+            raise WiringError(f"the shard holds tensor {extra[0]}, which the index does not list", where=shard)
+    return listed
 
 
 def read_tensors(folder: str | Path) -> dict[str, Tensor]:
@@ -64,12 +70,13 @@ def read_tensors(folder: str | Path) -> dict[str, Tensor]:
 
 def read_tensor(folder: str | Path, name: str) -> Tensor:
     """Read one tensor by name. Raises WiringError when the folder does not hold it."""
-    files = tensor_files(folder)
+    files = tensor_names(folder)
     if name not in files:
-        raise WiringError(
-            f"tensor {name} is missing", where=folder, found=f"{len(files)} tensors such as {sorted(files)[0]}"
-        )  # fmt: skip
+        example = f" such as {min(files)}" if files else ""
+        raise WiringError(f"tensor {name} is missing", where=folder, found=f"{len(files)} tensors{example}")
     with _open(files[name]) as reader:
+        if name not in set(reader.keys()):
+            raise WiringError(f"the index promises tensor {name}, but the shard lacks it", where=files[name])
         return reader.get_tensor(name)
 
 

@@ -86,9 +86,7 @@ class DraftLayer(nn.Module):
 
     def heads(self, embeds: Tensor, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of embeds [B, T, H] beside hidden [B, T, H]."""
-        return self.self_attn.heads(
-            torch.cat([self.input_layernorm(embeds), self.hidden_norm(hidden)], -1), cos, sin
-        )
+        return self.self_attn.heads(torch.cat([self.input_layernorm(embeds), self.hidden_norm(hidden)], -1), cos, sin)
 
     def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         """Residual stream [B, T, H] after attention output `mixed` [B, heads, T, D] and the MLP, not normed."""
@@ -143,9 +141,7 @@ class Eagle3Draft(nn.Module):
         return draft.eval().requires_grad_(False)
 
     @classmethod
-    def fresh(
-        cls, config: Eagle3Config, embedding: Tensor, seed: int, target_ids: Tensor | None = None
-    ) -> Eagle3Draft:
+    def fresh(cls, config: Eagle3Config, embedding: Tensor, seed: int, target_ids: Tensor | None = None) -> Eagle3Draft:
         """A draft to train, reproducible from `seed`; `target_ids` [Vd] ascending names the draft's vocabulary.
 
         Matrices start at variance 1 / fan-in; what writes to the residual stream or to the logits starts smaller.
@@ -227,7 +223,7 @@ class Eagle3Draft(nn.Module):
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """RoPE with the two halves of a head as the two coordinates, as Llama has it. x [B, heads, T, D]."""
-    a, b = x.chunk(2, -1)
+    a, b = x.unflatten(-1, (2, -1)).unbind(-2)  # unbind, not slices: its gradient is one stack
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
@@ -246,8 +242,9 @@ def _mix(q: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
         ahead = torch.ones(end - start, end, dtype=torch.bool, device=q.device).triu(start + 1)
         past = (q[:, :, start:end] @ keys[0][:, :, :end].mT).masked_fill(ahead, float("-inf"))  # [B, h, block, end]
         weights = torch.cat([past, own[:, :, start:end]], -1).softmax(-1)
-        mixed = weights[..., :end] @ values[0][:, :, :end]
-        for i, value in enumerate(values[1:]):
-            mixed = mixed + weights[..., end + i, None] * value[:, :, start:end]
+        on_past, *on_own = weights.split([end] + [1] * len(values[1:]), -1)
+        mixed = on_past @ values[0][:, :, :end]
+        for weight, value in zip(on_own, values[1:], strict=True):
+            mixed = mixed + weight * value[:, :, start:end]
         blocks.append(mixed)
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 2)

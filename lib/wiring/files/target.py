@@ -1,0 +1,80 @@
+"""Read a target's config.json and single tensors of its weights, without loading the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wiring.errors import WiringError
+from wiring.files import tensors as stored
+from wiring.files.tensors import read_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """What the target's config says about its shape; `raw` is the whole file."""
+
+    folder: Path
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    raw: dict[str, Any]
+
+
+def read_target_config(folder: str | Path) -> TargetConfig:
+    """Read config.json of a Hugging Face model folder; sizes may be nested in `text_config`.
+
+    Raises WiringError when the file is missing or unreadable, names no architecture, or lacks a size.
+    """
+    path = Path(folder) / "config.json"
+    raw = read_json(path, "the target's config")
+    architectures = raw.get("architectures")
+    if not isinstance(architectures, list) or not architectures:
+        raise WiringError("the target's config names no architecture", where=path, expected="architectures: [name]")
+    text = raw.get("text_config") if isinstance(raw.get("text_config"), dict) else {}
+
+    def size(name: str) -> int:
+        value = text.get(name, raw.get(name))
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise WiringError(
+                f"the target's {name} is not a size", where=path, expected="a whole number above 0", found=repr(value)
+            )
+        return value
+
+    return TargetConfig(
+        folder=Path(folder),
+        architecture=str(architectures[0]),
+        num_layers=size("num_hidden_layers"),
+        hidden_size=size("hidden_size"),
+        vocab_size=size("vocab_size"),
+        raw=raw,
+    )
+
+
+def read_tensor(folder: str | Path, name: str) -> Tensor:
+    """Read one tensor as stored: "model.embed_tokens.weight" or "lm_head.weight" [V, H], "model.norm.weight" [H].
+
+    A model inside a wrapper ("language_model.model...") answers to the plain name, and a head that is tied to the
+    embedding is read from it. Raises WiringError when the tensor is missing or the safetensors are damaged.
+    """
+    names = stored.tensor_names(folder)
+    if name not in names:
+        wrapped = [full for full in names if full.endswith(f".{name}")]
+        if len(wrapped) == 1:
+            name = wrapped[0]
+        elif name == HEAD and _tied(folder):
+            return read_tensor(folder, EMBEDDING)
+    return stored.read_tensor(folder, name)
+
+
+def _tied(folder: str | Path) -> bool:
+    raw = read_json(Path(folder) / "config.json", "the target's config")
+    return bool((raw.get("text_config") or {}).get("tie_word_embeddings", raw.get("tie_word_embeddings", False)))
