@@ -136,7 +136,7 @@ def arms(calls, up=None, **kwargs):
 def run(calls, interleaved=True, up=None, **kwargs):
     return benchmark.measure(
         arms(calls, up, **kwargs), [[1, 2], [3, 4]], new_tokens=8, repeats=2, warmup_tokens=3, interleaved=interleaved,
-        progress=lambda _: None,
+        closing_prompts=1, progress=lambda _: None,
     )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_interleaved_arms_alternate_forwards_and_backwards():
     order = [(t.arm, t.prompt, t.repeat) for t in sorted(trials, key=lambda t: t.order)]
     assert order == [
         ("plain", 0, 0), ("as served", 0, 0), ("as served", 1, 0), ("plain", 1, 0),
-        ("as served", 0, 1), ("plain", 0, 1), ("plain", 1, 1), ("as served", 1, 1),
+        ("as served", 0, 1), ("plain", 0, 1), ("plain", 1, 1), ("as served", 1, 1), ("plain again", 0, 0),
     ]  # fmt: skip
 
 
@@ -164,8 +164,9 @@ def test_a_server_of_others_keeps_its_prefix_cache():
 def test_sequential_runs_one_server_at_a_time_with_the_baseline_at_both_ends():
     calls, up = [], []
     trials = run(calls, interleaved=False, up=up)
-    assert [t.arm for t in trials] == ["plain"] * 4 + ["as served"] * 4 + ["plain"] * 4
-    assert {(t.prompt, t.repeat) for t in trials if t.arm == "plain"} == {(p, r) for p in (0, 1) for r in range(4)}
+    assert [t.arm for t in trials] == ["plain"] * 4 + ["as served"] * 4 + ["plain again"]
+    measured = Measurement(machine=this_machine(), order="sequential", new_tokens=8, prompt_ids=(), trials=trials)
+    assert [t.arm for t in measured.baseline("plain")] == ["plain"] * 4 + ["plain again"]
 
 
 def test_a_short_answer_is_refused():

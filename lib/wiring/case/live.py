@@ -77,9 +77,12 @@ def draft_arm(
 
 
 def measure_arms(
-    case: Case, arms: Sequence[Arm], *, prompts: int | None = None, progress: Progress = print
+    case: Case, arms: Sequence[Arm], *, prompts: int | None = None, closing: int = 0, progress: Progress = print
 ) -> Measurement:  # fmt: skip
-    """Benchmark the arms as the profile asks; the first is the baseline. What each server resolved comes along."""
+    """Benchmark the arms as the profile asks; the first is the baseline. What each server resolved comes along.
+
+    `prompts` overrides the profile's number of prompts; the baseline closes the run on `closing` prompts.
+    """
     bench, asked = case.profile.benchmark, case.profile.speculation.speculation()
     ids = read_prompts(case.profile.prompts, prompts or bench.prompts)
     arguments: dict[str, tuple[ArgumentRow, ...]] = {}
@@ -91,7 +94,7 @@ def measure_arms(
 
     trials = measure(
         arms, ids, new_tokens=bench.new_tokens, repeats=bench.repeats, warmup_tokens=bench.warmup_tokens,
-        interleaved=bench.arms == "interleaved", progress=progress, watch=watch,
+        interleaved=bench.arms == "interleaved", closing_prompts=closing, progress=progress, watch=watch,
     )  # fmt: skip
     return Measurement(
         machine=this_machine(), order=bench.arms, new_tokens=bench.new_tokens, prompt_ids=tuple(map(tuple, ids)),

@@ -84,6 +84,7 @@ class Expected(_Strict):
 
     trained_accuracy: tuple[Share, Share] = (0.5, 1.0)
     served_accuracy_max: Share = 0.5
+    zeroed_accuracy_max: Share = 0.5
     as_served_speedup_max: float = 1.0
     as_served_accept_length_max: float = 2.0
     cured_speedup_min: float = 1.0

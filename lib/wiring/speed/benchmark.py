@@ -1,8 +1,9 @@
 """Measure several arms in one run so that the machine's drift cancels.
 
 Interleaved: all servers are up, and each prompt goes to every arm in turn, forwards on even prompts and
-backwards on odd ones; idle servers must sleep (`--sleep-on-idle`). Sequential: one server at a time, the
-baseline at both ends, for machines that hold one server only.
+backwards on odd ones; idle servers must sleep (`--sleep-on-idle`). Sequential: one server at a time, for
+machines that hold one server only. Either way the baseline closes the run once more under the name
+"<baseline> again": what it differs from itself is the noise that every other ratio must beat.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ Progress = Callable[[str], None]
 
 def measure(
     arms: Sequence[Arm], prompts: Sequence[Sequence[int]], *, new_tokens: int, repeats: int, warmup_tokens: int,
-    interleaved: bool, progress: Progress = print, watch: Callable[[str, Served], None] | None = None,
+    interleaved: bool, closing_prompts: int = 0, progress: Progress = print, watch: Callable[[str, Served], None] | None = None,
 ) -> tuple[Trial, ...]:  # fmt: skip
     """Send `prompts` x `repeats` requests of `new_tokens` tokens to every arm, one request at a time.
 
-    The first arm is the baseline. `watch(name, server)` sees each server once after its warm-up. Our own
+    The first arm is the baseline; it closes the run on the first `closing_prompts` prompts. `watch(name, server)` sees each server once after its warm-up. Our own
     servers' prefix caches are emptied before each request, so every request pays its whole prefill.
     Raises WiringError when a server returns another number of tokens than asked for.
     """
@@ -75,10 +76,10 @@ def measure(
             watch(arm, server)
 
     run = _interleaved if interleaved else _sequential
-    return tuple(run(arms, len(prompts), repeats, one, warm_up, progress))
+    return tuple(run(arms, len(prompts), repeats, min(closing_prompts, len(prompts)), one, warm_up, progress))
 
 
-def _interleaved(arms, prompts: int, repeats: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
+def _interleaved(arms, prompts: int, repeats: int, closing: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
     with ExitStack() as stack:
         servers = []
         for arm in arms:
@@ -89,18 +90,29 @@ def _interleaved(arms, prompts: int, repeats: int, one, warm_up, progress: Progr
                 progress(f"prompt {prompt + 1} of {prompts}, repeat {repeat + 1} of {repeats}")
                 for name, server in servers if (prompt + repeat) % 2 == 0 else servers[::-1]:
                     yield one(name, server, prompt, repeat)
+        name, server = servers[0]
+        for prompt in range(closing):
+            yield one(again(name), server, prompt, 0)
 
 
-def _sequential(arms, prompts: int, repeats: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
-    # The baseline runs again at the end, as further repeats of its own, so that drift shows in its spread.
-    for turn, arm in enumerate([*arms, arms[0]] if len(arms) > 1 else arms):
-        first = repeats if turn == len(arms) else 0
+def _sequential(arms, prompts: int, repeats: int, closing: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
+    for arm in arms:
         with arm.open() as server:
             warm_up(arm.name, server)
-            for repeat in range(first, first + repeats):
-                progress(f"arm {arm.name}, repeat {repeat + 1}")
+            for repeat in range(repeats):
+                progress(f"arm {arm.name}, repeat {repeat + 1} of {repeats}")
                 for prompt in range(prompts):
                     yield one(arm.name, server, prompt, repeat)
+    if closing:
+        with arms[0].open() as server:
+            warm_up(arms[0].name, server)
+            for prompt in range(closing):
+                yield one(again(arms[0].name), server, prompt, 0)
+
+
+def again(baseline: str) -> str:
+    """The name under which the baseline closes the run."""
+    return f"{baseline} again"
 
 
 def _timed(server: Served, ids: list[int], tokens: int) -> tuple[float, Any]:

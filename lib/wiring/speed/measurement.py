@@ -74,6 +74,10 @@ class Measurement(_Record):
         """The trials of one arm, in the order they ran."""
         return tuple(sorted((t for t in self.trials if t.arm == name), key=lambda t: t.order))
 
+    def baseline(self, name: str) -> tuple[Trial, ...]:
+        """What the other arms are held against: in a sequential run both ends, whose mean cancels a linear drift."""
+        return self.arm(name) + (self.arm(f"{name} again") if self.order == "sequential" else ())
+
 
 def this_machine() -> Machine:
     """The machine, the day and the versions of the packages that figures depend on."""
