@@ -1,0 +1,52 @@
+"""Figures carry the numbers that they were given: trace data, marks and axis titles with units."""
+
+import numpy as np
+from wiring.case.artefacts import AccuracyRow, DepthRow
+from wiring.show import figures
+from wiring.speed.results import ArmResult
+
+
+def arm(name, rate, quartiles, speedup):
+    return ArmResult(
+        arm=name, requests=2, tok_per_s=rate, tok_per_s_quartiles=quartiles, speedup=speedup, speedup_quartiles=(speedup, speedup),
+        prefill_s=0.1,
+    )  # fmt: skip
+
+
+def test_throughput_shows_median_quartiles_and_the_prediction():
+    fig = figures.throughput([arm("plain", 16.0, (15.0, 18.0), 1.0), arm("cured", 36.0, (30.0, 40.0), 2.25)], predicted=34.0)
+    plain, cured, predicted = fig.data
+    assert (plain.y[0], cured.y[0], predicted.y[0]) == (16.0, 36.0, 34.0)
+    assert (plain.error_y.array[0], plain.error_y.arrayminus[0]) == (2.0, 1.0)
+    assert cured.text[0] == "2.25x" and predicted.x[0] == "cured"
+    assert "tokens per second" in fig.layout.yaxis.title.text
+
+
+def test_accuracy_intervals_are_drawn_from_low_to_high():
+    depths = tuple(DepthRow(depth=k, correct=1, total=2, accuracy=0.5, low=0.4, high=0.7) for k in range(3))
+    fig = figures.accuracy_by_depth({"trained": AccuracyRow(layout=(0,), control="none", depths=depths)})
+    np.testing.assert_allclose(fig.data[0].y, [0.5] * 3)
+    np.testing.assert_allclose(fig.data[0].error_y.array, [0.2] * 3)
+    np.testing.assert_allclose(fig.data[0].error_y.arrayminus, [0.1] * 3)
+
+
+def test_slot_errors_mark_the_boundary_with_the_smallest_error():
+    fig = figures.slot_errors({"slot 0": [0.5, 0.0, 0.7]}, trained=(0,), title="t")
+    curve, best = fig.data
+    assert best.x == (1,) and curve.name == "slot 0: 1"
+    assert min(curve.y) > 0  # a log axis has no place for an exact match
+
+
+def test_layout_cells_are_green_where_trained_and_served_agree():
+    fig = figures.layouts({"served": (3, 31, 59), "cured": (0, 3, 31), "undecided": (0, None, 31)}, trained=(0, 3, 31))
+    np.testing.assert_array_equal(fig.data[0].z, [[0, 0, 0], [1, 1, 1], [1, 0, 1]])
+
+
+def test_acceptance_positions_start_at_one():
+    fig = figures.acceptance({"cured": (0.8, 0.5)})
+    assert tuple(fig.data[0].x) == (1, 2) and tuple(fig.data[0].y) == (0.8, 0.5)
+
+
+def test_figures_stay_small_enough_for_a_notebook():
+    fig = figures.slot_errors({f"slot {i}": list(np.linspace(0.1, 1, 62)) for i in range(3)}, trained=(0, 3, 31), title="t")
+    assert len(fig.to_json()) < 20_000
