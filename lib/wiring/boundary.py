@@ -52,8 +52,10 @@ def default_layout(num_layers: int) -> Layout:
     if not layout[0] < layout[1] < layout[2]:
         raise WiringError(
             "the target is too shallow for the default capture layers",
-            expected="at least 8 layers", found=f"{num_layers} layers", remedy="Name the layer ids in the draft's config",
-        )  # fmt: skip
+            expected="at least 8 layers",
+            found=f"{num_layers} layers",
+            remedy="Name the layer ids in the draft's config",
+        )
     return layout
 
 
@@ -66,8 +68,11 @@ def parse_layout(text: str, num_layers: int | None = None) -> Layout:
         layout = tuple(int(part) for part in text.strip().strip("()[]").split(","))
     except ValueError:
         raise WiringError(
-            "not a layout", where=repr(text), expected="boundaries such as 0,3,31", remedy="Separate whole numbers by commas"
-        ) from None  # fmt: skip
+            "not a layout",
+            where=repr(text),
+            expected="boundaries such as 0,3,31",
+            remedy="Separate whole numbers by commas",
+        ) from None
     check_layout(layout, num_layers)
     return layout
 
@@ -79,8 +84,10 @@ def check_layout(layout: Iterable[int], num_layers: int | None = None) -> None:
     if bad:
         raise WiringError(
             f"boundary {bad[0]} does not exist in this target",
-            expected=f"0..{top}", found=bad[0], remedy="Boundary 0 is the embedding, L the last layer's output",
-        )  # fmt: skip
+            expected=f"0..{top}",
+            found=bad[0],
+            remedy="Boundary 0 is the embedding, L the last layer's output",
+        )
 
 
 def describe(boundary: int, num_layers: int | None = None) -> str:

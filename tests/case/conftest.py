@@ -11,13 +11,22 @@ MACHINE = Machine(date="2026-01-02", processor="p", cores=2, python="3.11", vers
 
 def arm(name, rate, speedup, accept=None):
     return ArmResult(
-        arm=name, requests=8, tok_per_s=rate, tok_per_s_quartiles=(rate, rate), speedup=speedup,
-        speedup_quartiles=(speedup, speedup), prefill_s=0.1, accept_length=accept, acceptance_by_position=(0.5,) if accept else (),
-    )  # fmt: skip
+        arm=name,
+        requests=8,
+        tok_per_s=rate,
+        tok_per_s_quartiles=(rate, rate),
+        speedup=speedup,
+        speedup_quartiles=(speedup, speedup),
+        prefill_s=0.1,
+        accept_length=accept,
+        acceptance_by_position=(0.5,) if accept else (),
+    )
 
 
 def row(layout, accuracy):
-    depth = a.DepthRow(depth=0, correct=1, total=2, accuracy=accuracy, low=0.1, high=0.9)
+    depth = a.DepthRow(
+        depth=0, correct=1, total=2, accuracy=accuracy, low=0.1, high=0.9, floor=0.1, out_of_vocabulary=0
+    )
     return a.AccuracyRow(layout=layout, control="none", depths=(depth,))
 
 
@@ -37,21 +46,53 @@ def five():
     cure = dict(diff="", embedding_rows=5, embedding_rows_bit_equal=5, outputs_as_plain=True, environment={})
     return {
         "01_throughput": a.Throughput(
-            **common("one"), **arms, rate_rule="r", accept_rule="a", same_outputs=(True, True), bigram_shares=(0.6,), arguments=arguments
+            **common("one"),
+            **arms,
+            rate_rule="r",
+            accept_rule="a",
+            same_outputs=(True, True),
+            bigram_shares=(0.6,),
+            arguments=arguments,
         ),
         "02_accuracy": a.Accuracy(
-            **common("two"), accuracy_rule="r", documents=64, trained=row((0, 3, 31), 0.77), served=row((3, 31, 59), 0.05), controls=()
+            **common("two"),
+            accuracy_rule="r",
+            documents=64,
+            trained=row((0, 3, 31), 0.77),
+            served=row((3, 31, 59), 0.05),
+            controls=(),
         ),
         "03_layout": a.LayoutDiff(
-            **common("three"), trained=(0, 3, 31), by_rule=served, rule_notes=(), captured=served, prefill_slots=(), verify_slots=()
+            **common("three"),
+            trained=(0, 3, 31),
+            by_rule=served,
+            rule_notes=(),
+            captured=served,
+            prefill_slots=(),
+            verify_slots=(),
         ),
         "04_patch": a.Patch(
-            **common("four"), chosen="config", source_untouched=True, undone=True,
-            cures=(a.CureRow(form="config", ids=(0, 3, 31), captured=trained, **cure), a.CureRow(form="plugin", ids=(-1, 2, 30), captured=served, **cure)),
+            **common("four"),
+            chosen="config",
+            source_untouched=True,
+            undone=True,
+            cures=(
+                a.CureRow(form="config", ids=(0, 3, 31), captured=trained, **cure),
+                a.CureRow(form="plugin", ids=(-1, 2, 30), captured=served, **cure),
+            ),
         ),
         "05_rebenchmark": a.Rebenchmark(
-            **common("five"), **arms, form="config", rate_rule="r", accept_rule="a", cured=arm("cured", 36, 2.2, 2.8),
-            same_outputs=(True, True), round_costs_s={3: 0.07, 7: 0.08}, replayed_acceptance_by_position=(0.7,),
-            prediction=a.PredictionRow(accept_length=2.8, round_s=0.075, step_s=0.06, speedup=2.1, break_even=1.25, limit=4.8),
+            **common("five"),
+            **arms,
+            form="config",
+            rate_rule="r",
+            accept_rule="a",
+            cured=arm("cured", 36, 2.2, 2.8),
+            same_outputs=(True, True),
+            round_costs_s={3: 0.07, 7: 0.08},
+            replayed_acceptance_by_position=(0.7,),
+            prediction=a.PredictionRow(
+                accept_length=2.8, round_s=0.075, step_s=0.06, speedup=2.1, break_even=1.25, limit=4.8
+            ),
         ),
-    }  # fmt: skip
+    }

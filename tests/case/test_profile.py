@@ -14,9 +14,14 @@ def good(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "prompts.json").write_text("[]")
     return {
-        "name": "mine", "target": "target", "draft": "draft", "prompts": "prompts.json",
-        "states": {"path": "states", "boundaries": [0, 3, 31]}, "trained_layout": [0, 3, 31], "validation_accuracy": 0.7,
-    }  # fmt: skip
+        "name": "mine",
+        "target": "target",
+        "draft": "draft",
+        "prompts": "prompts.json",
+        "states": {"path": "states", "boundaries": [0, 3, 31]},
+        "trained_layout": [0, 3, 31],
+        "validation_accuracy": 0.7,
+    }
 
 
 def write(tmp_path, raw) -> Path:

@@ -27,8 +27,10 @@ def test_the_summary_takes_each_figure_from_its_artefact(run):
     assert (again["cured"]["form"], again["cured"]["predicted_speedup"]) == ("config", 2.1)
     assert again["cured"]["layout"]["verify"] == [0, 3, 31]
     assert again["arguments"] == {
-        "asked": {"steps": 5, "draft_tokens": 8}, "resolved": {"steps": 5, "draft_tokens": 6}, "overridden": ["draft_tokens"],
-    }  # fmt: skip
+        "asked": {"steps": 5, "draft_tokens": 8},
+        "resolved": {"steps": 5, "draft_tokens": 6},
+        "overridden": ["draft_tokens"],
+    }
     assert [c["claim"] for c in again["conclusions"]] == ["one", "two", "three", "four", "five"]
     assert again["lossless"] is True
 

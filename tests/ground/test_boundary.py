@@ -30,7 +30,9 @@ def test_layouts_are_read_with_or_without_brackets(text):
     assert parse_layout(text, 61) == (0, 3, 31)
 
 
-@pytest.mark.parametrize("text, message", [("a,b", "not a layout"), ("", "not a layout"), ("0,99", "boundary 99"), ("-1,3", "boundary -1")])
+@pytest.mark.parametrize(
+    "text, message", [("a,b", "not a layout"), ("", "not a layout"), ("0,99", "boundary 99"), ("-1,3", "boundary -1")]
+)
 def test_bad_layouts_say_what_is_wrong(text, message):
     with pytest.raises(WiringError, match=message):
         parse_layout(text, 61)

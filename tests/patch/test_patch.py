@@ -10,7 +10,10 @@ from wiring.patch import draft_copy, embedding_plugin
 from wiring.patch.plan import Form, plan, with_ids
 
 DEEPSEEK = "DeepseekV3ForCausalLM"
-AS_SERVED = {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59], "use_aux_hidden_state": True}}
+AS_SERVED = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59], "use_aux_hidden_state": True},
+}
 
 
 @pytest.fixture
@@ -33,8 +36,9 @@ def cure(form=Form.CONFIG):
 def test_the_config_form_comes_first_and_the_plugin_second():
     cures = plan(DEEPSEEK, 61, AS_SERVED, (0, 3, 31))
     assert [(c.form, c.ids, dict(c.environment)) for c in cures] == [
-        (Form.CONFIG, (0, 3, 31), {}), (Form.PLUGIN, (-1, 2, 30), {"WIRING_EMBEDDING_ID": "1"}),
-    ]  # fmt: skip
+        (Form.CONFIG, (0, 3, 31), {}),
+        (Form.PLUGIN, (-1, 2, 30), {"WIRING_EMBEDDING_ID": "1"}),
+    ]
     assert {c.layout for c in cures} == {(0, 3, 31)}
 
 
@@ -102,7 +106,16 @@ def test_a_failed_apply_leaves_nothing_behind(draft, tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["draft"]
 
 
-@pytest.mark.parametrize("ids, boundaries", [([-1, 2, 30], [0, 3, 31]), ([3, 31, 59], [3, 31, 59]), ([1, 29, 57], [1, 29, 57]), (None, None), ([0, 3, 31], [0, 3, 31])])
+@pytest.mark.parametrize(
+    "ids, boundaries",
+    [
+        ([-1, 2, 30], [0, 3, 31]),
+        ([3, 31, 59], [3, 31, 59]),
+        ([1, 29, 57], [1, 29, 57]),
+        (None, None),
+        ([0, 3, 31], [0, 3, 31]),
+    ],
+)
 def test_the_plugin_translates_only_ids_that_hold_minus_1(ids, boundaries):
     assert embedding_plugin.translate(ids) == boundaries
 

@@ -7,8 +7,13 @@ from types import SimpleNamespace
 import pytest
 from wiring.errors import WiringError
 from wiring.rules.sglang import (
-    SUPPORTED, Speculation, config_ids_for, requested_ids, resolve_speculation, served_layout,
-)  # fmt: skip
+    SUPPORTED,
+    Speculation,
+    config_ids_for,
+    requested_ids,
+    resolve_speculation,
+    served_layout,
+)
 
 DEEPSEEK, LAYERS = "DeepseekV3ForCausalLM", 61
 FILES = {DEEPSEEK: "deepseek_v2.py", "LlamaForCausalLM": "llama.py", "Qwen3ForCausalLM": "qwen3.py"}
@@ -18,15 +23,18 @@ def sglang_captures(architecture: str, ids: list[int] | None) -> list[int]:
     """Run SGLang's own `set_eagle3_layers_to_capture` of this architecture and return what it would capture."""
     source = distribution("sglang").locate_file(f"sglang/srt/models/{FILES[architecture]}")
     setters = [
-        node for node in ast.walk(ast.parse(open(source, encoding="utf-8").read()))
+        node
+        for node in ast.walk(ast.parse(open(source, encoding="utf-8").read()))
         if isinstance(node, ast.FunctionDef) and node.name == "set_eagle3_layers_to_capture"
-    ]  # fmt: skip
+    ]
     setter = setters[-1]  # the outermost model's, where an inner one has it too
     setter.returns, setter.args.args[1].annotation = None, None
     scope: dict = {}
     exec(compile(ast.Module([setter], []), str(source), "exec"), scope)
     model = SimpleNamespace(
-        pp_group=SimpleNamespace(is_last_rank=True), config=SimpleNamespace(num_hidden_layers=LAYERS), model=SimpleNamespace()
+        pp_group=SimpleNamespace(is_last_rank=True),
+        config=SimpleNamespace(num_hidden_layers=LAYERS),
+        model=SimpleNamespace(),
     )
     scope["set_eagle3_layers_to_capture"](model, ids)
     return sorted(set(model.model.layers_to_capture))

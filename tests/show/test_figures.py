@@ -8,13 +8,20 @@ from wiring.speed.results import ArmResult
 
 def arm(name, rate, quartiles, speedup):
     return ArmResult(
-        arm=name, requests=2, tok_per_s=rate, tok_per_s_quartiles=quartiles, speedup=speedup, speedup_quartiles=(speedup, speedup),
+        arm=name,
+        requests=2,
+        tok_per_s=rate,
+        tok_per_s_quartiles=quartiles,
+        speedup=speedup,
+        speedup_quartiles=(speedup, speedup),
         prefill_s=0.1,
-    )  # fmt: skip
+    )
 
 
 def test_throughput_shows_median_quartiles_and_the_prediction():
-    fig = figures.throughput([arm("plain", 16.0, (15.0, 18.0), 1.0), arm("cured", 36.0, (30.0, 40.0), 2.25)], predicted=34.0)
+    fig = figures.throughput(
+        [arm("plain", 16.0, (15.0, 18.0), 1.0), arm("cured", 36.0, (30.0, 40.0), 2.25)], predicted=34.0
+    )
     plain, cured, predicted = fig.data
     assert (plain.y[0], cured.y[0], predicted.y[0]) == (16.0, 36.0, 34.0)
     assert (plain.error_y.array[0], plain.error_y.arrayminus[0]) == (2.0, 1.0)
@@ -23,7 +30,10 @@ def test_throughput_shows_median_quartiles_and_the_prediction():
 
 
 def test_accuracy_intervals_are_drawn_from_low_to_high():
-    depths = tuple(DepthRow(depth=k, correct=1, total=2, accuracy=0.5, low=0.4, high=0.7) for k in range(3))
+    depths = tuple(
+        DepthRow(depth=k, correct=1, total=2, accuracy=0.5, low=0.4, high=0.7, floor=0.1, out_of_vocabulary=0)
+        for k in range(3)
+    )
     fig = figures.accuracy_by_depth({"trained": AccuracyRow(layout=(0,), control="none", depths=depths)})
     np.testing.assert_allclose(fig.data[0].y, [0.5] * 3)
     np.testing.assert_allclose(fig.data[0].error_y.array, [0.2] * 3)
@@ -48,5 +58,7 @@ def test_acceptance_positions_start_at_one():
 
 
 def test_figures_stay_small_enough_for_a_notebook():
-    fig = figures.slot_errors({f"slot {i}": list(np.linspace(0.1, 1, 62)) for i in range(3)}, trained=(0, 3, 31), title="t")
+    fig = figures.slot_errors(
+        {f"slot {i}": list(np.linspace(0.1, 1, 62)) for i in range(3)}, trained=(0, 3, 31), title="t"
+    )
     assert len(fig.to_json()) < 20_000

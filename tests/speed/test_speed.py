@@ -18,9 +18,17 @@ from wiring.speed.text import unique_share
 def trial(arm="plain", prompt=0, repeat=0, seconds=10.0, prefill=1.0, ids=tuple(range(10)), histogram=()):
     correct = sum(a * n for a, n in enumerate(histogram))
     return Trial(
-        arm=arm, prompt=prompt, repeat=repeat, order=prompt, seconds=seconds, prefill_s=prefill, output_ids=ids,
-        rounds=sum(histogram), correct_drafts=correct, histogram=histogram,
-    )  # fmt: skip
+        arm=arm,
+        prompt=prompt,
+        repeat=repeat,
+        order=prompt,
+        seconds=seconds,
+        prefill_s=prefill,
+        output_ids=ids,
+        rounds=sum(histogram),
+        correct_drafts=correct,
+        histogram=histogram,
+    )
 
 
 def test_acceptance_of_a_counted_histogram():
@@ -61,7 +69,13 @@ def test_the_published_case_in_the_cost_model():
     step, round_s = 1 / 90, 1.8 / 54.8
     length = 1 + sum(0.769**k for k in range(1, 6))
     got = predict(
-        accept_length=length, round_s=round_s, step_s=step, prefill_plain_s=0.0, prefill_draft_s=0.0, tokens=10_000, steps=5
+        accept_length=length,
+        round_s=round_s,
+        step_s=step,
+        prefill_plain_s=0.0,
+        prefill_draft_s=0.0,
+        tokens=10_000,
+        steps=5,
     )
     assert got.break_even == pytest.approx(2.956, abs=2e-3)
     assert got.accept_length == pytest.approx(3.43, abs=5e-3)
@@ -76,7 +90,9 @@ def test_round_cost_lies_on_the_line_through_two_other_settings():
 
 
 def test_a_request_is_a_prefill_and_its_forwards():
-    assert request_seconds(97, per_forward=0.06, tokens_per_forward=2.0, prefill_s=0.5) == pytest.approx(0.5 + 48 * 0.06)
+    assert request_seconds(97, per_forward=0.06, tokens_per_forward=2.0, prefill_s=0.5) == pytest.approx(
+        0.5 + 48 * 0.06
+    )
 
 
 def test_results_pair_prompts_and_take_the_prefill_out_of_the_steps():
@@ -135,24 +151,37 @@ def arms(calls, up=None, **kwargs):
 
 def run(calls, interleaved=True, up=None, **kwargs):
     return benchmark.measure(
-        arms(calls, up, **kwargs), [[1, 2], [3, 4]], new_tokens=8, repeats=2, warmup_tokens=3, interleaved=interleaved,
-        closing_prompts=1, progress=lambda _: None,
-    )  # fmt: skip
+        arms(calls, up, **kwargs),
+        [[1, 2], [3, 4]],
+        new_tokens=8,
+        repeats=2,
+        warmup_tokens=3,
+        interleaved=interleaved,
+        closing_prompts=1,
+        progress=lambda _: None,
+    )
 
 
 def test_interleaved_arms_alternate_forwards_and_backwards():
     trials = run([])
     order = [(t.arm, t.prompt, t.repeat) for t in sorted(trials, key=lambda t: t.order)]
     assert order == [
-        ("plain", 0, 0), ("as served", 0, 0), ("as served", 1, 0), ("plain", 1, 0),
-        ("as served", 0, 1), ("plain", 0, 1), ("plain", 1, 1), ("as served", 1, 1), ("plain again", 0, 0),
-    ]  # fmt: skip
+        ("plain", 0, 0),
+        ("as served", 0, 0),
+        ("as served", 1, 0),
+        ("plain", 1, 0),
+        ("as served", 0, 1),
+        ("plain", 0, 1),
+        ("plain", 1, 1),
+        ("as served", 1, 1),
+        ("plain again", 0, 0),
+    ]
 
 
 def test_every_request_pays_its_whole_prefill():
     calls = []
     run(calls)
-    assert all(before[1] == "flush" for before, call in zip(calls, calls[1:]) if call[1] in (1, 8))
+    assert all(before[1] == "flush" for before, call in zip(calls, calls[1:], strict=False) if call[1] in (1, 8))
 
 
 def test_a_server_of_others_keeps_its_prefix_cache():

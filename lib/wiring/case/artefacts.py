@@ -38,7 +38,11 @@ class Throughput(Concluding):
 
 
 class DepthRow(Artefact):
-    """Accuracy at one TTT step: `correct` of `total` rows, with a 95 % interval over documents."""
+    """Accuracy at one TTT step: `correct` of `total` rows, with a 95 % interval over documents.
+
+    `floor` is what always saying the most frequent label would reach; `out_of_vocabulary` of the rows have a label
+    that the draft cannot say, and count as wrong.
+    """
 
     depth: int
     correct: int
@@ -46,6 +50,8 @@ class DepthRow(Artefact):
     accuracy: float
     low: float
     high: float
+    floor: float
+    out_of_vocabulary: int
 
 
 class AccuracyRow(Artefact):

@@ -11,15 +11,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from wiring.boundary import Layout, Phase
+from wiring.boundary import Phase
 from wiring.case.artefacts import PhaseLayout, SlotRow
 from wiring.case.live import Progress, read_prompts, server_spec, start_server
 from wiring.case.store import Case
-from wiring.engine.capture import final_states, read_capture
+from wiring.engine.capture import capture_environment, final_states, read_capture
 from wiring.errors import WiringError
 from wiring.files.atomic import replacing
 from wiring.models.reference import ReferenceTarget
-from wiring.offline.matching import SlotMatch, match_slots
+from wiring.offline.matching import SlotMatch, match_slots, matched_layout
 
 PHASES = (Phase.PREFILL, Phase.VERIFY)
 
@@ -44,20 +44,21 @@ class CapturedRequest:
 
 def capture(
     case: Case, name: str, draft: Path, *, env: Mapping[str, str] | None = None, progress: Progress = print
-) -> tuple[CapturedRequest, ...]:  # fmt: skip
+) -> tuple[CapturedRequest, ...]:
     """Serve `draft` with the capture plugin on, send the first prompts, and keep `<name>.safetensors` in the run.
 
     Raises WiringError when a phase was not seen.
     """
     asked, folder = case.profile.capture, case.scratch(f"capture-{name}")
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     prompts = read_prompts(case.profile.prompts, asked.prompts)
     width = case.profile.speculation.draft_tokens + case.profile.speculation.steps
     rows = sum(len(p) for p in prompts) + len(prompts) * asked.new_tokens * width
-    switches = {"WIRING_CAPTURE_DIR": str(folder), "WIRING_CAPTURE_TOKENS": str(rows), **(env or {})}
+    switches = {**capture_environment(folder, rows, prefix=name), **(env or {})}
     requests = []
-    with start_server(case, server_spec(case.profile, draft=draft, env=switches), f"capture-{name}", progress) as server:
+    with start_server(
+        case, server_spec(case.profile, draft=draft, env=switches), f"capture-{name}", progress
+    ) as server:
         for index, prompt in enumerate(prompts):
             progress(f"capturing request {index + 1} of {len(prompts)}")
             reply = server.client.generate(prompt, asked.new_tokens, rid=f"{name}-{index}")
@@ -75,13 +76,18 @@ def _assemble(records, rid: str, prompt: list[int], output: list[int]) -> Captur
     absent = [phase for phase in PHASES if phase not in found]
     if absent:
         raise WiringError(
-            f"no state was captured in phase {absent[0]}", where=f"request {rid}", expected="prefill and verify",
-            found=", ".join(found) or "nothing", remedy="On a GPU start the server with --disable-cuda-graph to see every phase",
-        )  # fmt: skip
+            f"no state was captured in phase {absent[0]}",
+            where=f"request {rid}",
+            expected="prefill and verify",
+            found=", ".join(found) or "nothing",
+            remedy="On a GPU start the server with --disable-cuda-graph to see every phase",
+        )
     return CapturedRequest(
-        tokens=tokens, prompt_len=len(prompt), positions={p: found[p][0] for p in PHASES},
+        tokens=tokens,
+        prompt_len=len(prompt),
+        positions={p: found[p][0] for p in PHASES},
         states={p: found[p][1] for p in PHASES},
-    )  # fmt: skip
+    )
 
 
 def save(path: Path, captured: Sequence[CapturedRequest]) -> None:
@@ -111,10 +117,11 @@ def load(path: Path) -> tuple[CapturedRequest, ...]:
 
 def _load_one(file, i: int) -> CapturedRequest:
     return CapturedRequest(
-        tokens=file.get_tensor(f"{i}.tokens"), prompt_len=int(file.get_tensor(f"{i}.prompt_len")),
+        tokens=file.get_tensor(f"{i}.tokens"),
+        prompt_len=int(file.get_tensor(f"{i}.prompt_len")),
         positions={p: file.get_tensor(f"{i}.{p}.positions") for p in PHASES},
         states={p: file.get_tensor(f"{i}.{p}.states") for p in PHASES},
-    )  # fmt: skip
+    )
 
 
 def phase_states(captured: Sequence[CapturedRequest], phase: Phase, hidden_size: int) -> torch.Tensor:
@@ -125,7 +132,7 @@ def phase_states(captured: Sequence[CapturedRequest], phase: Phase, hidden_size:
 
 def reference_states(
     captured: Sequence[CapturedRequest], phase: Phase, reference: ReferenceTarget, shift: int = 0
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """Every boundary of the reference target at the captured rows: [L+1, M, H]; `shift` moves the positions."""
     parts = []
     for request in captured:
@@ -145,15 +152,9 @@ def match_phases(captured: Sequence[CapturedRequest], reference: ReferenceTarget
     }
 
 
-def layout_of(matches: Sequence[SlotMatch]) -> Layout | None:
-    """The layout that the slots add up to, or None when one of them is undecided."""
-    boundaries = tuple(m.boundary if m.verdict == "equals" else None for m in matches)
-    return None if None in boundaries else boundaries
-
-
 def phase_layout(matches: Mapping[Phase, Sequence[SlotMatch]]) -> PhaseLayout:
     """The captured layouts in the form that artefacts keep."""
-    return PhaseLayout(prefill=layout_of(matches[Phase.PREFILL]), verify=layout_of(matches[Phase.VERIFY]))
+    return PhaseLayout(prefill=matched_layout(matches[Phase.PREFILL]), verify=matched_layout(matches[Phase.VERIFY]))
 
 
 def slot_rows(matches: Sequence[SlotMatch]) -> tuple[SlotRow, ...]:
@@ -161,7 +162,9 @@ def slot_rows(matches: Sequence[SlotMatch]) -> tuple[SlotRow, ...]:
     return tuple(SlotRow(**{name: getattr(m, name) for name in SlotRow.model_fields}) for m in matches)
 
 
-def embedding_rows_equal(captured: Sequence[CapturedRequest], embedding: torch.Tensor, slot: int = 0) -> tuple[int, int]:
+def embedding_rows_equal(
+    captured: Sequence[CapturedRequest], embedding: torch.Tensor, slot: int = 0
+) -> tuple[int, int]:
     """(rows captured, rows in which `slot` equals embed_tokens(input_ids) bit for bit), both phases together.
 
     `embedding` [V, H] is the target's `embed_tokens.weight` in the dtype that the server runs with.
@@ -169,7 +172,9 @@ def embedding_rows_equal(captured: Sequence[CapturedRequest], embedding: torch.T
     total = equal = 0
     for request in captured:
         for phase in PHASES:
-            states = request.states[phase].view(len(request.positions[phase]), -1, embedding.shape[1])[:, slot]  # [M, H]
+            states = request.states[phase].view(len(request.positions[phase]), -1, embedding.shape[1])[
+                :, slot
+            ]  # [M, H]
             rows = embedding[request.tokens[request.positions[phase]]].to(states.dtype)  # [M, H]
             total += len(rows)
             equal += int((states == rows).all(dim=1).sum())

@@ -17,9 +17,9 @@ from wiring.files.states import StateSample, iter_states
 from wiring.files.target import TargetConfig, read_target_config, read_tensor
 from wiring.models.eagle3 import Eagle3Draft
 from wiring.models.reference import ReferenceTarget
-from wiring.offline.accuracy import RULE_SPECFORGE, accuracy_by_depth
+from wiring.offline.accuracy import RULE, accuracy_by_depth
 from wiring.offline.fit import check_fit
-from wiring.offline.replay import Replay, replay
+from wiring.offline.replay import Replay, replay, summarise
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -34,7 +34,7 @@ class Pair:
     embedding: torch.Tensor
     head: torch.Tensor
     samples: tuple[StateSample, ...]
-    rule: str = RULE_SPECFORGE
+    rule: str = RULE
 
 
 def load_pair(case: Case) -> Pair:
@@ -46,7 +46,9 @@ def load_pair(case: Case) -> Pair:
     target, draft = read_target_config(profile.target), read_draft(profile.draft)
     problems = check_fit(target, draft.config, draft.tensors)
     if problems:
-        raise WiringError("; ".join(str(p) for p in problems), where=profile.draft, remedy="Check draft and target in the profile")
+        raise WiringError(
+            "; ".join(str(p) for p in problems), where=profile.draft, remedy="Check draft and target in the profile"
+        )
     embedding = read_tensor(profile.target, "model.embed_tokens.weight").float()  # [V, H]
     head = read_tensor(profile.target, "lm_head.weight").float()  # [V, H]
     model = Eagle3Draft.from_checkpoint(draft, embedding).float().eval().to(profile.engine.device)
@@ -54,9 +56,12 @@ def load_pair(case: Case) -> Pair:
     samples = tuple(islice(iter_states(profile.states.path, profile.states.boundaries, target.hidden_size), wanted))
     if len(samples) < wanted:
         raise WiringError(
-            "too few saved documents", where=profile.states.path, expected=f"{wanted} (accuracy.documents)", found=len(samples),
+            "too few saved documents",
+            where=profile.states.path,
+            expected=f"{wanted} (accuracy.documents)",
+            found=len(samples),
             remedy="Lower accuracy.documents in the profile or save more states",
-        )  # fmt: skip
+        )
     return Pair(target, draft, model, embedding, head, samples)
 
 
@@ -65,7 +70,9 @@ def evaluate(case: Case, pair: Pair, layout: Layout, control: str = "none") -> A
 
     Raises WiringError when a boundary of `layout` was not saved.
     """
-    report = accuracy_by_depth(pair.model, pair.samples, layout, case.profile.accuracy.depths, pair.head, control=control)
+    report = accuracy_by_depth(
+        pair.model, pair.samples, layout, case.profile.accuracy.depths, pair.head, control=control
+    )
     return AccuracyRow(layout=layout, control=control, depths=tuple(DepthRow(**asdict(d)) for d in report.depths))
 
 
@@ -76,9 +83,20 @@ def load_reference(case: Case) -> ReferenceTarget:
 
 
 def replay_texts(
-    pair: Pair, reference: ReferenceTarget, texts: Sequence[tuple[Sequence[int], Sequence[int]]], layout: Layout, steps: int
-) -> tuple[Replay, ...]:  # fmt: skip
-    """Draft along (prompt, output) texts that the target wrote, without a server, and count what would be accepted."""
-    return tuple(
-        replay(pair.model, reference, torch.tensor([*prompt, *output]), len(prompt), layout, steps) for prompt, output in texts
-    )
+    pair: Pair,
+    reference: ReferenceTarget,
+    texts: Sequence[tuple[Sequence[int], Sequence[int]]],
+    layout: Layout,
+    steps: int,
+) -> Replay:
+    """Draft along (prompt, output) texts that the target wrote, without a server, and pool what would be accepted.
+
+    A server verifies all drafts of its last round, also beyond the end of the answer; so each text is continued by
+    the reference for `steps` tokens, and the counts are then the server's own.
+    """
+    rounds: list[int] = []
+    for prompt, output in texts:
+        text = [*prompt, *output]
+        longer = [*text, *reference.greedy(text, steps)]
+        rounds += replay(pair.model, reference, longer, len(prompt), layout, steps, end=len(text)).rounds
+    return summarise(rounds, steps)

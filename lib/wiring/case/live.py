@@ -33,23 +33,34 @@ def read_prompts(path: Path, count: int) -> list[list[int]]:
         ) from None
     if len(prompts) < count:
         raise WiringError(
-            "too few prompts", where=path, expected=f"{count} or more", found=len(prompts),
+            "too few prompts",
+            where=path,
+            expected=f"{count} or more",
+            found=len(prompts),
             remedy="Lower benchmark.prompts in the profile or add prompts",
-        )  # fmt: skip
+        )
     return prompts[:count]
 
 
 def server_spec(
-    profile: Profile, *, draft: Path | None = None, speculation: Speculation | None = None,
+    profile: Profile,
+    *,
+    draft: Path | None = None,
+    speculation: Speculation | None = None,
     env: Mapping[str, str] | None = None,
-) -> ServerSpec:  # fmt: skip
+) -> ServerSpec:
     """The server of this profile: without a draft plain, with one as the profile asks (or as `speculation` does)."""
     if draft is not None and speculation is None:
         speculation = profile.speculation.speculation()
     return ServerSpec(
-        target=profile.target, draft=draft, speculation=speculation, device=profile.engine.device, dtype=profile.engine.dtype,
-        extra_flags=profile.engine.extra_flags, env=dict(env or {}),
-    )  # fmt: skip
+        target=profile.target,
+        draft=draft,
+        speculation=speculation,
+        device=profile.engine.device,
+        dtype=profile.engine.dtype,
+        extra_flags=profile.engine.extra_flags,
+        env=dict(env or {}),
+    )
 
 
 def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | None = None):
@@ -67,9 +78,15 @@ def plain_arm(case: Case, step: str, progress: Progress | None = None) -> Arm:
 
 
 def draft_arm(
-    case: Case, step: str, name: str = AS_SERVED, *, draft: Path | None = None, speculation: Speculation | None = None,
-    env: Mapping[str, str] | None = None, progress: Progress | None = None,
-) -> Arm:  # fmt: skip
+    case: Case,
+    step: str,
+    name: str = AS_SERVED,
+    *,
+    draft: Path | None = None,
+    speculation: Speculation | None = None,
+    env: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Arm:
     """EAGLE-3 with the profile's draft, or with a cured copy of it, or with another shape of speculation."""
     url = case.profile.engine.url if draft is None and speculation is None else ""
     spec = server_spec(case.profile, draft=draft or case.profile.draft, speculation=speculation, env=env)
@@ -78,7 +95,7 @@ def draft_arm(
 
 def measure_arms(
     case: Case, arms: Sequence[Arm], *, prompts: int | None = None, closing: int = 0, progress: Progress = print
-) -> Measurement:  # fmt: skip
+) -> Measurement:
     """Benchmark the arms as the profile asks; the first is the baseline. What each server resolved comes along.
 
     `prompts` overrides the profile's number of prompts; the baseline closes the run on `closing` prompts.
@@ -93,13 +110,24 @@ def measure_arms(
             arguments[arm] = tuple(ArgumentRow.model_validate(asdict(row)) for row in rows)
 
     trials = measure(
-        arms, ids, new_tokens=bench.new_tokens, repeats=bench.repeats, warmup_tokens=bench.warmup_tokens,
-        interleaved=bench.arms == "interleaved", closing_prompts=closing, progress=progress, watch=watch,
-    )  # fmt: skip
+        arms,
+        ids,
+        new_tokens=bench.new_tokens,
+        repeats=bench.repeats,
+        warmup_tokens=bench.warmup_tokens,
+        interleaved=bench.arms == "interleaved",
+        closing_prompts=closing,
+        progress=progress,
+        watch=watch,
+    )
     return Measurement(
-        machine=this_machine(), order=bench.arms, new_tokens=bench.new_tokens, prompt_ids=tuple(map(tuple, ids)),
-        trials=trials, arguments=arguments,
-    )  # fmt: skip
+        machine=this_machine(),
+        order=bench.arms,
+        new_tokens=bench.new_tokens,
+        prompt_ids=tuple(map(tuple, ids)),
+        trials=trials,
+        arguments=arguments,
+    )
 
 
 def _opener(case: Case, url: str, spec: ServerSpec, log: str, progress: Progress | None):

@@ -155,9 +155,11 @@ def load_profile(name_or_path: str | Path) -> Profile:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "profile"
         raise WiringError(
-            first["msg"].removeprefix("Value error, "), where=f"{path}, field {field}", found=repr(first["input"])[:120],
+            first["msg"].removeprefix("Value error, "),
+            where=f"{path}, field {field}",
+            found=repr(first["input"])[:120],
             remedy=f"{len(error.errors())} field(s) to correct; README.md lists them",
-        ) from None  # fmt: skip
+        ) from None
     absolute = {name: _existing(path, name, getattr(profile, name)) for name in ("target", "draft", "prompts")}
     states = profile.states.model_copy(update={"path": _existing(path, "states.path", profile.states.path)})
     return profile.model_copy(update={**absolute, "states": states})
@@ -166,5 +168,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
 def _existing(profile: Path, field: str, value: Path) -> Path:
     path = (profile.parent / value.expanduser()).resolve()
     if not path.exists():
-        raise WiringError("no such file or folder", where=f"{profile}, field {field}", expected="an existing path", found=path)
+        raise WiringError(
+            "no such file or folder", where=f"{profile}, field {field}", expected="an existing path", found=path
+        )
     return path

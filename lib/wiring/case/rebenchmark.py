@@ -14,7 +14,11 @@ from wiring.speed.measurement import Measurement
 def measure_cured(case: Case, cure: CureRow, *, progress: Progress = print) -> Measurement:
     """Benchmark plain, as served, and the draft under `cure`, on a copy that is removed afterwards."""
     planned = Cure(
-        Form(cure.form), cure.ids, cure.environment, ServedLayout(cure.captured.prefill, cure.captured.verify), "proved by capture"
+        Form(cure.form),
+        cure.ids,
+        cure.environment,
+        ServedLayout(cure.captured.prefill, cure.captured.verify),
+        "proved by capture",
     )
     patched = draft_copy.apply(case.profile.draft, planned, case.scratch(f"draft-{cure.form}-benchmark"))
     try:

@@ -86,9 +86,11 @@ def open_case(*, profile: str, run: str = "", measure: str = "recorded") -> Case
     recorded = RECORDED / loaded.name
     if measure == "recorded" and not recorded.is_dir():
         raise WiringError(
-            "nothing is recorded for this profile", where=recorded, expected="the artefacts of a live run",
+            "nothing is recorded for this profile",
+            where=recorded,
+            expected="the artefacts of a live run",
             remedy='Set measure = "live", or run `make run` with this profile',
-        )  # fmt: skip
+        )
     folder = Path(run).expanduser().resolve() if run else RUNS / f"alone-{loaded.name}"
     folder.mkdir(parents=True, exist_ok=True)
     return Case(profile=loaded, folder=folder, recorded=recorded, measure=measure, standalone=not run)
@@ -113,7 +115,9 @@ def record(folder: Path, profile: str) -> Path:
     """
     for name in ARTEFACTS:
         if validate_artefact(folder, name).source != "live":
-            raise WiringError("only a live run can be recorded", where=folder / f"{name}.json", remedy="Run the chain first")
+            raise WiringError(
+                "only a live run can be recorded", where=folder / f"{name}.json", remedy="Run the chain first"
+            )
     goal = RECORDED / load_profile(profile).name
     building = goal.with_name(f".{goal.name}.tmp")
     shutil.rmtree(building, ignore_errors=True)
@@ -131,15 +135,20 @@ def _read(path: Path, model: type[M]) -> M:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise WiringError(
-            "not there yet", where=path, expected=f"the artefact {path.stem}", found="no file",
+            "not there yet",
+            where=path,
+            expected=f"the artefact {path.stem}",
+            found="no file",
             remedy="Run the notebooks before this one in the same run folder, or leave `run` empty",
-        ) from None  # fmt: skip
+        ) from None
     except (ValidationError, json.JSONDecodeError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
         raise WiringError(
-            "not an artefact of this release", where=f"{path}, field {'.'.join(map(str, first['loc']))}",
-            found=first["msg"], remedy="Run its notebook again",
-        ) from None  # fmt: skip
+            "not an artefact of this release",
+            where=f"{path}, field {'.'.join(map(str, first['loc']))}",
+            found=first["msg"],
+            remedy="Run its notebook again",
+        ) from None
 
 
 __all__ = ["Artefact", "Case", "RECORDED", "RUNS", "open_case", "record", "validate_artefact", "write_summary"]

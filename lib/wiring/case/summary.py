@@ -19,8 +19,12 @@ class AsServed(Artefact):
 
     tok_per_s: float
     speedup: float = Field(description="median over prompts of the rate over the baseline's on the same prompt")
-    accept_length: float = Field(description="1 + accepted drafts / verify rounds: bonus token included, prefill token not")
-    acceptance_by_position: tuple[float, ...] = Field(description="share of rounds that accepted at least k drafts, k = 1..")
+    accept_length: float = Field(
+        description="1 + accepted drafts / verify rounds: bonus token included, prefill token not"
+    )
+    acceptance_by_position: tuple[float, ...] = Field(
+        description="share of rounds that accepted at least k drafts, k = 1.."
+    )
     layout: PhaseLayout = Field(description="boundaries captured in the running server, slot by slot")
 
 
@@ -28,7 +32,9 @@ class Standalone(Artefact):
     """The draft without a server, on saved training states."""
 
     trained_layout: tuple[int, ...]
-    accuracy_trained: float = Field(description="depth 0, full-vocabulary labels, out-of-draft-vocabulary counts as wrong")
+    accuracy_trained: float = Field(
+        description="depth 0, full-vocabulary labels, out-of-draft-vocabulary counts as wrong"
+    )
     accuracy_served: float = Field(description="the same, fed the layout that the server serves")
 
 
@@ -81,7 +87,10 @@ def summarise(
             accuracy_served=accuracy.served.depths[0].accuracy,
         ),
         cured=Cured(
-            **_rates(cured), layout=chosen.captured, form=rebenchmark.form, predicted_speedup=rebenchmark.prediction.speedup
+            **_rates(cured),
+            layout=chosen.captured,
+            form=rebenchmark.form,
+            predicted_speedup=rebenchmark.prediction.speedup,
         ),
         lossless=all(throughput.same_outputs) and all(rebenchmark.same_outputs),
         arguments=Arguments(
@@ -95,6 +104,8 @@ def summarise(
 
 def _rates(arm) -> dict:
     return dict(
-        tok_per_s=arm.tok_per_s, speedup=arm.speedup, accept_length=arm.accept_length,
+        tok_per_s=arm.tok_per_s,
+        speedup=arm.speedup,
+        accept_length=arm.accept_length,
         acceptance_by_position=arm.acceptance_by_position,
-    )  # fmt: skip
+    )

@@ -31,7 +31,12 @@ def preview(draft: Path, cure: Cure) -> str:
     before = (draft / "config.json").read_text(encoding="utf-8")
     config = json.loads(before)
     diff = difflib.unified_diff(
-        _pretty(config), _pretty(with_ids(config, cure.ids)), "config.json (as it is)", f"config.json ({cure.form})", "", ""
+        _pretty(config),
+        _pretty(with_ids(config, cure.ids)),
+        "config.json (as it is)",
+        f"config.json ({cure.form})",
+        "",
+        "",
     )
     lines = [line.rstrip() for line in diff]
     if cure.environment:
@@ -59,7 +64,8 @@ def apply(draft: Path, cure: Cure, folder: Path) -> PatchedDraft:
         config = json.loads((draft / "config.json").read_text(encoding="utf-8"))
         write_json(building / "config.json", with_ids(config, cure.ids))
         write_json(
-            building / MARKER, {"source": str(draft), "source_config_sha256": config_digest(draft), "ids": list(cure.ids)}
+            building / MARKER,
+            {"source": str(draft), "source_config_sha256": config_digest(draft), "ids": list(cure.ids)},
         )
         os.replace(building, folder)
     finally:
@@ -71,9 +77,12 @@ def undo(folder: Path) -> None:
     """Remove a cured copy. Raises WiringError when `folder` is not one, and then touches nothing."""
     if not (folder / MARKER).is_file():
         raise WiringError(
-            "not a cured copy made by this workbook, so it is left alone", where=folder,
-            expected=f"a folder with {MARKER}", found="none", remedy="Choose a folder that does not exist yet",
-        )  # fmt: skip
+            "not a cured copy made by this workbook, so it is left alone",
+            where=folder,
+            expected=f"a folder with {MARKER}",
+            found="none",
+            remedy="Choose a folder that does not exist yet",
+        )
     shutil.rmtree(folder)
 
 

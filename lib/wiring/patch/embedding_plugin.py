@@ -28,9 +28,12 @@ def set_layers(original, model, layer_ids=None):
     boundaries = translate(layer_ids)
     if boundaries is not layer_ids and boundaries[0] == 1:
         raise WiringError(
-            "boundary 1 cannot come first beside the embedding", where="eagle_aux_hidden_state_layer_ids",
-            expected="ids in ascending order, -1 first", found=layer_ids, remedy="Sort the ids",
-        )  # fmt: skip
+            "boundary 1 cannot come first beside the embedding",
+            where="eagle_aux_hidden_state_layer_ids",
+            expected="ids in ascending order, -1 first",
+            found=layer_ids,
+            remedy="Sort the ids",
+        )
     return original(model, boundaries)
 
 
@@ -39,9 +42,12 @@ def register() -> None:
     found = version("sglang")
     if found != SUPPORTED:
         raise WiringError(
-            "the embedding plugin does not know this release", where="sglang", expected=SUPPORTED, found=found,
+            "the embedding plugin does not know this release",
+            where="sglang",
+            expected=SUPPORTED,
+            found=found,
             remedy=f"Install sglang=={SUPPORTED}, or unset WIRING_EMBEDDING_ID",
-        )  # fmt: skip
+        )
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register(SETTER, set_layers, HookType.AROUND)

@@ -67,8 +67,10 @@ def plan(architecture: str, num_layers: int, draft_config: Mapping[str, Any], wa
             known.append(Cure(form, tuple(ids), environment, served, why))
     if not known:
         raise WiringError(
-            f"no cure is known that serves this layout on SGLang {SUPPORTED}", where=architecture,
-            expected=f"layout {wanted}", found=f"served {now.verify}",
+            f"no cure is known that serves this layout on SGLang {SUPPORTED}",
+            where=architecture,
+            expected=f"layout {wanted}",
+            found=f"served {now.verify}",
             remedy="States are captured in ascending order: retrain the draft with its slots in that order",
-        )  # fmt: skip
+        )
     return tuple(known)

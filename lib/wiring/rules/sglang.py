@@ -76,7 +76,9 @@ def served_layout(
     ids, notes = requested_ids(draft_config), []
     if ids is None:
         if "eagle_aux_hidden_state_layer_ids" in draft_config:
-            notes.append("eagle_aux_hidden_state_layer_ids stands at the top level and is ignored: nest it in eagle_config")
+            notes.append(
+                "eagle_aux_hidden_state_layer_ids stands at the top level and is ignored: nest it in eagle_config"
+            )
         notes.append("no layer ids in eagle_config: SGLang's default layers are served")
         layout = default_layout(num_layers)
         return ServedLayout(layout, layout, tuple(notes))
@@ -88,10 +90,12 @@ def served_layout(
         notes.append("ids are output ids (boundary = id + 1)")
     else:
         raise WiringError(
-            f"no layer-id rule of SGLang {SUPPORTED} is known for this target", where=architecture,
-            expected=", ".join(sorted(_CONDITIONAL | _ALWAYS_ADD_ONE)), found=architecture,
+            f"no layer-id rule of SGLang {SUPPORTED} is known for this target",
+            where=architecture,
+            expected=", ".join(sorted(_CONDITIONAL | _ALWAYS_ADD_ONE)),
+            found=architecture,
             remedy="Compare captured states instead: the capture needs no rule",
-        )  # fmt: skip
+        )
     asked = tuple(i + 1 for i in ids) if add_one else ids
     captured = tuple(sorted({b for b in asked if 0 <= b < num_layers}))
     if captured != asked and len(captured) == len(asked):

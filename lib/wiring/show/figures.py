@@ -55,7 +55,9 @@ def speedups(ratios: Mapping[str, Sequence[float]]) -> go.Figure:
 
 def accuracy_by_depth(rows: Mapping[str, AccuracyRow]) -> go.Figure:
     """Accuracy of the draft at each TTT step under several layouts and controls, with 95 % intervals."""
-    fig = figure("The draft alone: accuracy by depth", "depth (TTT step)", "accuracy, out-of-vocabulary counts as wrong")
+    fig = figure(
+        "The draft alone: accuracy by depth", "depth (TTT step)", "accuracy, out-of-vocabulary counts as wrong"
+    )
     for (name, row), colour in zip(rows.items(), _CYCLE * 3, strict=False):
         y = [d.accuracy for d in row.depths]
         error = dict(
@@ -119,7 +121,11 @@ def to_the_limit(steps: Mapping[str, float]) -> go.Figure:
     fig = figure("From the symptom to the limit", "", "speed-up over plain decoding")
     colours = [RED, GREEN, BLUE, GREY][: len(steps)]
     fig.add_bar(
-        x=list(steps), y=list(steps.values()), marker_color=colours, width=0.5, text=[f"{v:.2f}x" for v in steps.values()]
+        x=list(steps),
+        y=list(steps.values()),
+        marker_color=colours,
+        width=0.5,
+        text=[f"{v:.2f}x" for v in steps.values()],
     )
     fig.add_hline(y=1, line_dash="dash", line_color=GREY)
     return fig

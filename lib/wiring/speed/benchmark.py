@@ -38,9 +38,17 @@ Progress = Callable[[str], None]
 
 
 def measure(
-    arms: Sequence[Arm], prompts: Sequence[Sequence[int]], *, new_tokens: int, repeats: int, warmup_tokens: int,
-    interleaved: bool, closing_prompts: int = 0, progress: Progress = print, watch: Callable[[str, Served], None] | None = None,
-) -> tuple[Trial, ...]:  # fmt: skip
+    arms: Sequence[Arm],
+    prompts: Sequence[Sequence[int]],
+    *,
+    new_tokens: int,
+    repeats: int,
+    warmup_tokens: int,
+    interleaved: bool,
+    closing_prompts: int = 0,
+    progress: Progress = print,
+    watch: Callable[[str, Served], None] | None = None,
+) -> tuple[Trial, ...]:
     """Send `prompts` x `repeats` requests of `new_tokens` tokens to every arm, one request at a time.
 
     The first arm is the baseline; it closes the run on the first `closing_prompts` prompts. `watch(name, server)` sees each server once after its warm-up. Our own
@@ -57,17 +65,25 @@ def measure(
         seconds, reply = _timed(server, ids, new_tokens)
         if len(reply.output_ids) != new_tokens:
             raise WiringError(
-                "the server ended a request early", where=f"arm {arm}, prompt {prompt}",
-                expected=f"{new_tokens} tokens", found=f"{len(reply.output_ids)} tokens",
+                "the server ended a request early",
+                where=f"arm {arm}, prompt {prompt}",
+                expected=f"{new_tokens} tokens",
+                found=f"{len(reply.output_ids)} tokens",
                 remedy="The prompt and new_tokens must fit the context length",
-            )  # fmt: skip
+            )
         meta = reply.meta
         return Trial(
-            arm=arm, prompt=prompt, repeat=repeat, order=next(order), seconds=seconds, prefill_s=prefill,
-            output_ids=tuple(reply.output_ids), rounds=int(meta.get("spec_verify_ct") or 0),
+            arm=arm,
+            prompt=prompt,
+            repeat=repeat,
+            order=next(order),
+            seconds=seconds,
+            prefill_s=prefill,
+            output_ids=tuple(reply.output_ids),
+            rounds=int(meta.get("spec_verify_ct") or 0),
             correct_drafts=int(meta.get("spec_num_correct_drafts") or 0),
             histogram=tuple(meta.get("spec_correct_drafts_histogram") or ()),
-        )  # fmt: skip
+        )
 
     def warm_up(arm: str, server: Served) -> None:
         for ids in prompts[:2]:

@@ -31,9 +31,11 @@ def round_cost(costs: dict[int, float], steps: int) -> float:
     """
     if len(costs) != 2 or steps in costs:
         raise WiringError(
-            "the round cost is predicted from two other settings", where="cost_steps",
-            expected=f"two numbers of steps, neither of them {steps}", found=sorted(costs),
-        )  # fmt: skip
+            "the round cost is predicted from two other settings",
+            where="cost_steps",
+            expected=f"two numbers of steps, neither of them {steps}",
+            found=sorted(costs),
+        )
     (a, cost_a), (b, cost_b) = sorted(costs.items())
     return cost_a + (cost_b - cost_a) * (steps - a) / (b - a)
 
@@ -44,9 +46,15 @@ def request_seconds(tokens: int, per_forward: float, tokens_per_forward: float, 
 
 
 def predict(
-    *, accept_length: float, round_s: float, step_s: float, prefill_plain_s: float, prefill_draft_s: float,
-    tokens: int, steps: int,
-) -> Prediction:  # fmt: skip
+    *,
+    accept_length: float,
+    round_s: float,
+    step_s: float,
+    prefill_plain_s: float,
+    prefill_draft_s: float,
+    tokens: int,
+    steps: int,
+) -> Prediction:
     """Predict the speed-up of requests of `tokens` tokens from a draft's accept length and the costs."""
     plain = request_seconds(tokens, step_s, 1.0, prefill_plain_s)
 
@@ -54,6 +62,10 @@ def predict(
         return plain / request_seconds(tokens, round_s, length, prefill_draft_s)
 
     return Prediction(
-        accept_length=accept_length, round_s=round_s, step_s=step_s, speedup=speedup(accept_length),
-        break_even=round_s / step_s, limit=speedup(steps + 1.0),
-    )  # fmt: skip
+        accept_length=accept_length,
+        round_s=round_s,
+        step_s=step_s,
+        speedup=speedup(accept_length),
+        break_even=round_s / step_s,
+        limit=speedup(steps + 1.0),
+    )

@@ -88,9 +88,12 @@ def this_machine() -> Machine:
         except PackageNotFoundError:
             versions[package] = "absent"
     return Machine(
-        date=datetime.now(UTC).strftime("%Y-%m-%d"), processor=_processor(), cores=len(os.sched_getaffinity(0)),
-        python=platform.python_version(), versions=versions,
-    )  # fmt: skip
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)),
+        python=platform.python_version(),
+        versions=versions,
+    )
 
 
 def _processor() -> str:

@@ -45,18 +45,29 @@ def summarise(trials: Sequence[Trial], baseline: Sequence[Trial], steps: int) ->
     ratios = paired_ratios(trials, baseline)
     decode = [t.seconds - t.prefill_s for t in trials]
     figures = dict(
-        arm=trials[0].arm, requests=len(trials), tok_per_s=median(rates), tok_per_s_quartiles=_quartiles(rates),
-        speedup=median(ratios), speedup_quartiles=_quartiles(ratios), prefill_s=median(t.prefill_s for t in trials),
-    )  # fmt: skip
+        arm=trials[0].arm,
+        requests=len(trials),
+        tok_per_s=median(rates),
+        tok_per_s_quartiles=_quartiles(rates),
+        speedup=median(ratios),
+        speedup_quartiles=_quartiles(ratios),
+        prefill_s=median(t.prefill_s for t in trials),
+    )
     if not any(t.rounds for t in trials):
         # The first token comes with the prefill, so n tokens take n - 1 decode steps.
-        return ArmResult(**figures, step_s=median(d / (len(t.output_ids) - 1) for d, t in zip(decode, trials, strict=True)))
+        return ArmResult(
+            **figures, step_s=median(d / (len(t.output_ids) - 1) for d, t in zip(decode, trials, strict=True))
+        )
     got = acceptance(pool_histograms(t.histogram for t in trials), steps)
     return ArmResult(
-        **figures, round_s=median(d / t.rounds for d, t in zip(decode, trials, strict=True)), rounds=got.rounds,
-        correct_drafts=got.correct_drafts, accept_length=got.accept_length, acceptance_by_position=got.by_position,
+        **figures,
+        round_s=median(d / t.rounds for d, t in zip(decode, trials, strict=True)),
+        rounds=got.rounds,
+        correct_drafts=got.correct_drafts,
+        accept_length=got.accept_length,
+        acceptance_by_position=got.by_position,
         acceptance_conditional=tuple(c if c == c else None for c in got.conditional),
-    )  # fmt: skip
+    )
 
 
 def paired_ratios(trials: Sequence[Trial], baseline: Sequence[Trial]) -> list[float]:
