@@ -113,7 +113,7 @@ class Profile(_Strict):
         absent = [b for b in self.trained_layout if b not in self.states.boundaries]
         if absent:
             raise ValueError(
-                f"trained_layout names boundary {absent[0]}, which states.boundaries {self.states.boundaries} does not hold"
+                f"trained_layout names boundary {absent[0]}, which is not in states.boundaries {self.states.boundaries}"
             )
         return self
 

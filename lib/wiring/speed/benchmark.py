@@ -51,8 +51,9 @@ def measure(
 ) -> tuple[Trial, ...]:
     """Send `prompts` x `repeats` requests of `new_tokens` tokens to every arm, one request at a time.
 
-    The first arm is the baseline; it closes the run on the first `closing_prompts` prompts. `watch(name, server)` sees each server once after its warm-up. Our own
-    servers' prefix caches are emptied before each request, so every request pays its whole prefill.
+    The first arm is the baseline; it closes the run on the first `closing_prompts` prompts. `watch(name, server)`
+    sees each server once after its warm-up. Our own servers' prefix caches are emptied before each request, so every
+    request pays its whole prefill.
     Raises WiringError when a server returns another number of tokens than asked for.
     """
     order = count()
