@@ -91,7 +91,7 @@ def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dic
     """
     import torch
 
-    chosen = tuple(records)
+    chosen, text = tuple(records), [int(token) for token in tokens]
     requests = sorted({record.request for record in chosen})
     if len(requests) > 1:
         raise WiringError("records of several requests", where="capture", expected="one request",
@@ -100,21 +100,21 @@ def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dic
     for phase in Phase:
         rows: dict[int, Tensor] = {}
         for record in sorted((r for r in chosen if r.phase is phase), key=lambda r: r.index):
-            _check_text(record, tokens)
+            _check_text(record, text)
             positions = record.positions.tolist()
-            rows |= {t: state for t, state in zip(positions, record.states, strict=True) if t < len(tokens)}
+            rows |= {t: state for t, state in zip(positions, record.states, strict=True) if t < len(text)}
         if rows:
             ordered = sorted(rows)
             result[phase] = torch.tensor(ordered, dtype=torch.int64), torch.stack([rows[t] for t in ordered])
     return result
 
 
-def _check_text(record: CaptureRecord, tokens: Sequence[int]) -> None:
+def _check_text(record: CaptureRecord, text: Sequence[int]) -> None:
     for t, fed in zip(record.positions.tolist(), record.token_ids.tolist(), strict=True):
-        if t + 1 < len(tokens) and fed != tokens[t + 1]:
+        if t + 1 < len(text) and fed != text[t + 1]:
             raise WiringError(
                 f"the capture is of another text: it differs at position {t + 1}", where=f"request {record.request}",
-                expected=f"token {tokens[t + 1]}", found=f"token {fed}",
+                expected=f"token {text[t + 1]}", found=f"token {fed}",
                 remedy="Give prompt and output of this request",
             )  # fmt: skip
 

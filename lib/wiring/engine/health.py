@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from wiring.engine.client import ServerClient
 from wiring.engine.guarded import GuardedProcess
@@ -44,14 +42,14 @@ class StartProgress:
 Progress = Callable[[StartProgress], None]
 
 
-def quiet_lines(stream: TextIO | None = None, every_s: float = 15.0) -> Progress:
-    """A progress callback that prints a line when the stage changes, and otherwise every `every_s` seconds."""
+def quiet_lines(emit: Callable[[str], object] = print, every_s: float = 15.0) -> Progress:
+    """A progress callback that emits a line when the stage changes, and otherwise every `every_s` seconds."""
     last: list[StartProgress] = []
 
     def show(now: StartProgress) -> None:
         if not last or now.stage != last[-1].stage or now.elapsed_s - last[-1].elapsed_s >= every_s:
             last[:] = [now]
-            print(now, file=stream or sys.stderr, flush=True)
+            emit(str(now))
 
     return show
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from wiring.boundary import Dialect, to_boundaries
 from wiring.engine.memory import available_bytes, needed_bytes
 from wiring.engine.ports import is_free
 from wiring.errors import WiringError
-from wiring.rules.sglang import SUPPORTED
+from wiring.rules.sglang import EMBEDDING_ID, SUPPORTED, requested_ids
 
 if TYPE_CHECKING:
     from wiring.engine.launch import ServerSpec
+
+_FITTING = ("fc.weight", "lm_head.weight", "d2t")  # the draft's tensors whose sizes depend on the target
 
 
 def installed_sglang() -> str | None:
@@ -43,7 +46,7 @@ def preflight(
     _check_folder(spec.target, "the target")
     if spec.draft is not None:
         _check_folder(spec.draft, "the draft")
-        _check_draft(spec.target, spec.draft)
+        notes += _check_draft(spec, spec.draft, rules_hold=not notes)
     if spec.port is not None and not is_free(spec.port):
         raise WiringError(
             "the port is taken by another process", where=f"port {spec.port}",
@@ -77,18 +80,33 @@ def _check_folder(folder: Path, what: str) -> None:
                           remedy="Copy the weights into the folder, converted to safetensors")  # fmt: skip
 
 
-def _check_draft(target: Path, draft: Path) -> None:
-    from wiring.files.draft import read_draft
+def _check_draft(spec: ServerSpec, draft: Path, rules_hold: bool) -> tuple[str, ...]:
+    """Refuse a draft that does not fit. On another release its layer ids may be right all the same: then a note."""
     from wiring.files.target import read_target_config
+    from wiring.files.tensors import read_json, read_tensor, tensor_names
     from wiring.offline.fit import check_fit
 
-    checkpoint = read_draft(draft)
-    problems = check_fit(read_target_config(target), checkpoint.config, checkpoint.tensors)
+    target = read_target_config(spec.target)
+    config = _as_served(read_json(draft / "config.json", "the draft's config"), spec.env)
+    tensors = {name: read_tensor(draft, name) for name in _FITTING if name in tensor_names(draft)}
+    problems = [str(problem) for problem in check_fit(target, config, tensors)]
+    notes = [] if rules_hold else [problem for problem in problems if problem.startswith("layer ids")]
+    problems = [problem for problem in problems if problem not in notes]
     if problems:
         raise WiringError(
-            f"the draft does not fit the target: {'; '.join(str(problem) for problem in problems)}", where=draft,
-            expected=f"a draft for {target}", remedy="Use the target that the draft was trained for",
+            f"the draft does not fit the target: {'; '.join(problems)}", where=draft,
+            expected=f"a draft for {spec.target}", remedy="Use the target that the draft was trained for",
         )  # fmt: skip
+    return tuple(notes)
+
+
+def _as_served(config: dict[str, Any], switches: Mapping[str, str]) -> dict[str, Any]:
+    """The config as the server will read it: where the embedding plugin is on, ids with -1 in them are output ids."""
+    ids = requested_ids(config)
+    if switches.get("WIRING_EMBEDDING_ID") != "1" or ids is None or EMBEDDING_ID not in ids:
+        return config
+    nested = {**config["eagle_config"], "eagle_aux_hidden_state_layer_ids": to_boundaries(ids, Dialect.OUTPUT_ID)}
+    return {**config, "eagle_config": nested}
 
 
 def _check_memory(spec: ServerSpec, free: int | None) -> None:

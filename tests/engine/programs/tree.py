@@ -1,0 +1,33 @@
+"""A stand-in for a server: a main process, a worker that ignores SIGTERM, and a helper that left for its own session.
+
+usage: tree.py PIDS [exit-after SECONDS STATUS] -- the three process ids go to the file PIDS once all live.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+WORKER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+
+
+def spawn(**options):
+    child = subprocess.Popen([sys.executable, "-c", WORKER], stdout=subprocess.PIPE, **options)
+    child.stdout.readline()
+    return child
+
+
+if __name__ == "__main__":
+    children = [spawn(), spawn(start_new_session=True)]
+    Path(tempfile.gettempdir(), "left-behind").write_text("a file that the server does not remove")
+    told = Path(sys.argv[1])
+    told.with_suffix(".part").write_text(" ".join(str(pid) for pid in (os.getpid(), *(c.pid for c in children))))
+    told.with_suffix(".part").rename(told)
+    if sys.argv[2:3] == ["exit-after"]:
+        time.sleep(float(sys.argv[3]))
+        print("RuntimeError: the stand-in gave up", file=sys.stderr, flush=True)
+        sys.exit(int(sys.argv[4]))
+    signal.pause()
