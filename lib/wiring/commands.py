@@ -1,0 +1,225 @@
+"""One command for each notebook's main step, without the notebook around it. Thin: open the case, call, print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wiring.errors import WiringError
+
+ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
+RunOption = Annotated[
+    str, typer.Option("--run", help="Run folder for logs and captures. [default: runs/alone-PROFILE]")
+]
+FormOption = Annotated[str, typer.Option("--form", help="Which cure: config or plugin. [default: the first planned]")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file on the command line."""
+    for command, example in (
+        (throughput, "Examples: `wiring throughput` · `wiring throughput my.yaml --json`"),
+        (accuracy, "Examples: `wiring accuracy` · `wiring accuracy my.yaml --layout 0,3,31 --control zeroed`"),
+        (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
+        (
+            patch,
+            "Examples: `wiring patch` (plan, preview) · `wiring patch --apply cured/` · `wiring patch --undo cured/`",
+        ),
+        (rebenchmark, "Examples: `wiring rebenchmark` · `wiring rebenchmark my.yaml --form plugin`"),
+    ):
+        app.command(epilog=example)(command)
+
+
+def throughput(profile: ProfileArgument = "cpu-tiny", run: RunOption = "", as_json: JsonOption = False) -> None:
+    """Measure plain decoding and EAGLE-3 as served, in one run (notebook 01)."""
+    from wiring.case.live import AS_SERVED, PLAIN, draft_arm, measure_arms, plain_arm
+    from wiring.case.store import open_case
+    from wiring.show.progress import say
+
+    case = open_case(profile=profile, run=run, measure="live")
+    measured = measure_arms(case, [plain_arm(case, "01", say), draft_arm(case, "01", progress=say)], progress=say)
+    _print_arms(case, measured, (PLAIN, AS_SERVED), as_json)
+
+
+def accuracy(
+    profile: ProfileArgument = "cpu-tiny",
+    layout: Annotated[str, typer.Option("--layout", help="Boundaries: 0,3,31. [default: trained and served]")] = "",
+    control: Annotated[
+        str, typer.Option("--control", help="none, zeroed, shifted, permuted or other_sequence.")
+    ] = "none",
+    as_json: JsonOption = False,
+) -> None:
+    """Accuracy of the draft by depth on its saved training states, without a server (notebook 02)."""
+    from wiring.boundary import parse_layout
+    from wiring.case.evaluate import evaluate, load_pair
+    from wiring.case.store import open_case
+    from wiring.rules.sglang import served_layout
+
+    case = open_case(profile=profile, measure="live")
+    pair = load_pair(case)
+    if layout:
+        layouts = [parse_layout(layout, pair.target.num_layers)]
+    else:
+        served = served_layout(pair.target.architecture, pair.target.num_layers, pair.draft.config).verify
+        layouts = [case.profile.layout, *([served] if served else [])]
+    rows = [evaluate(case, pair, wanted, control) for wanted in layouts]
+    if as_json:
+        typer.echo(json.dumps({"rule": pair.rule, "evaluations": [row.model_dump() for row in rows]}, indent=2))
+        return
+    table = [
+        (str(row.layout), d.depth, d.correct, d.total, f"{d.accuracy:.3f}", f"{d.low:.3f} to {d.high:.3f}")
+        for row in rows
+        for d in row.depths
+    ]
+    _print_table(
+        f"Accuracy by depth, rule {pair.rule}, control {control}",
+        ("layout", "depth", "correct", "rows", "accuracy", "95 %"),
+        table,
+    )
+
+
+def layout(
+    profile: ProfileArgument = "cpu-tiny",
+    capture: Annotated[bool, typer.Option("--capture", help="Start the server and capture what fc is fed.")] = False,
+    run: RunOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """The trained layout beside the served one, by SGLang's rule and by capture (notebook 03)."""
+    from wiring.case.store import open_case
+    from wiring.files.target import read_target_config
+    from wiring.files.tensors import read_json
+    from wiring.rules.sglang import served_layout
+    from wiring.show.progress import say
+
+    case = open_case(profile=profile, run=run, measure="live")
+    target, config = (
+        read_target_config(case.profile.target),
+        read_json(case.profile.draft / "config.json", "the draft's config"),
+    )
+    rule = served_layout(target.architecture, target.num_layers, config)
+    found: dict[str, Any] = {"trained": case.profile.layout, "rule": {"prefill": rule.prefill, "verify": rule.verify}}
+    if capture:
+        from wiring.case import captured as cap
+        from wiring.case.evaluate import load_reference
+
+        states = cap.capture(case, "03_as_served", case.profile.draft, progress=say)
+        matches = cap.match_phases(states, load_reference(case))
+        found["captured"] = cap.phase_layout(matches).model_dump()
+        found["slots"] = {phase: [row.model_dump() for row in cap.slot_rows(matches[phase])] for phase in cap.PHASES}
+    if as_json:
+        typer.echo(json.dumps({**found, "notes": rule.notes}, indent=2))
+        return
+    rows = [("trained", found["trained"], found["trained"])]
+    rows += [(name, found[name]["prefill"], found[name]["verify"]) for name in ("rule", "captured") if name in found]
+    _print_table("Boundaries in the slots of fc", ("", "prefill", "verify"), [tuple(map(str, row)) for row in rows])
+    for note in rule.notes:
+        typer.echo(f"note: {note}")
+
+
+def patch(
+    profile: ProfileArgument = "cpu-tiny",
+    form: FormOption = "",
+    apply: Annotated[
+        Path | None, typer.Option("--apply", help="Make a cured copy of the draft in this folder.")
+    ] = None,
+    undo: Annotated[Path | None, typer.Option("--undo", help="Remove a cured copy that --apply made.")] = None,
+) -> None:
+    """Plan and preview the cure; with --apply make a cured copy of the draft (notebook 04).
+
+    The draft itself is never written.
+    """
+    from wiring.case.profile import load_profile
+    from wiring.patch import draft_copy
+
+    if undo is not None:
+        draft_copy.undo(undo)
+        typer.echo(f"Removed {undo}")
+        return
+    loaded = load_profile(profile)
+    cures = _plan(loaded)
+    if not cures:
+        typer.echo(f"Nothing to do: the trained layout {loaded.layout} is served already.")
+        return
+    chosen = _choose(cures, form)
+    if apply is None:
+        for cure in [chosen] if form else cures:
+            typer.echo(f"{cure.form}: serves {cure.layout}; {cure.why}\n{draft_copy.preview(loaded.draft, cure)}\n")
+        return
+    patched = draft_copy.apply(loaded.draft, chosen, apply)
+    typer.echo(f"Cured copy ({chosen.form}): {patched.folder}")
+    for name, value in sorted(patched.environment.items()):
+        typer.echo(f"Start its server with {name}={value}")
+
+
+def rebenchmark(
+    profile: ProfileArgument = "cpu-tiny", form: FormOption = "", run: RunOption = "", as_json: JsonOption = False
+) -> None:
+    """Measure plain, as served and cured in one run (notebook 05)."""
+    from wiring.case.live import AS_SERVED, CURED, PLAIN
+    from wiring.case.rebenchmark import measure_cured
+    from wiring.case.store import open_case
+    from wiring.show.progress import say
+
+    case = open_case(profile=profile, run=run, measure="live")
+    cures = _plan(case.profile)
+    if not cures:
+        raise WiringError("nothing to cure: the trained layout is served already", where=case.profile.draft)
+    measured = measure_cured(case, _choose(cures, form), progress=say)
+    _print_arms(case, measured, (PLAIN, AS_SERVED, CURED), as_json)
+
+
+def _plan(profile):
+    from wiring.files.target import read_target_config
+    from wiring.files.tensors import read_json
+    from wiring.patch.plan import plan
+
+    target = read_target_config(profile.target)
+    return plan(
+        target.architecture,
+        target.num_layers,
+        read_json(profile.draft / "config.json", "the draft's config"),
+        profile.layout,
+    )
+
+
+def _choose(cures, form: str):
+    if not form:
+        return cures[0]
+    for cure in cures:
+        if cure.form == form:
+            return cure
+    raise WiringError("no such cure here", where="--form", expected=", ".join(c.form for c in cures), found=form)
+
+
+def _print_arms(case, measured, names: Sequence[str], as_json: bool) -> None:
+    from wiring.rules.sglang import ACCEPT_RULE
+    from wiring.speed.results import same_outputs, summarise
+
+    baseline, steps = measured.baseline(names[0]), case.profile.speculation.steps
+    arms = [summarise(measured.arm(name), baseline, steps) for name in names]
+    same = all(all(same_outputs(measured.arm(name), measured.arm(names[0]))) for name in names)
+    if as_json:
+        rows = [arm.model_dump() for arm in arms]
+        found = {"rate_rule": measured.rate_rule, "accept_rule": ACCEPT_RULE, "arms": rows, "lossless": same}
+        typer.echo(json.dumps(found, indent=2))
+        return
+    accept = ["" if arm.accept_length is None else f"{arm.accept_length:.2f}" for arm in arms]
+    rows = [(a.arm, f"{a.tok_per_s:.1f}", f"{a.speedup:.2f}", length) for a, length in zip(arms, accept, strict=True)]
+    _print_table("Throughput", ("arm", "tok/s", "speed-up", "accept length"), rows)
+    typer.echo(f"Same text in all arms: {'yes' if same else 'NO'}. {measured.rate_rule}; {ACCEPT_RULE}.")
+
+
+def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
