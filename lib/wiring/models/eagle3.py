@@ -27,7 +27,7 @@ _ROW_BLOCK = 1024  # rows of attention scores held at once in steps >= 1
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm with a learned weight, computed in float32."""
+    """Root mean square norm with a learned weight, computed in float32 or wider."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -35,7 +35,8 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), self.weight.shape, eps=self.eps).to(x.dtype) * self.weight
+        wide = x if x.dtype == torch.float64 else x.float()
+        return F.rms_norm(wide, self.weight.shape, eps=self.eps).to(x.dtype) * self.weight
 
 
 class Attention(nn.Module):
