@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from wiring.engine.guarded import GuardedProcess
 from wiring.errors import WiringError
 

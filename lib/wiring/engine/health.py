@@ -24,7 +24,7 @@ _STAGES = (
     ("Load weight begin", "loading weights"),
 )
 # "[2025-01-31 12:00:00] " may stand before it; the name may be dotted.
-_RAISED = re.compile(r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)\b.*)$")
+_RAISED = re.compile(r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)(?:: .*)?)$")
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,18 @@ def wait_until_healthy(
     """Return when the server answers /health; raise WiringError as soon as it has died, or after `timeout_s`."""
     begin = time.monotonic()
     while True:
+        elapsed_s = time.monotonic() - begin
+        if progress is not None:
+            progress(StartProgress(elapsed_s, _stage(log_text(log)), log))
         if process.exit_status is not None:
             raise died_in_startup(process.exit_status, log)
         if client.healthy():
             return
-        elapsed_s = time.monotonic() - begin
         if elapsed_s > timeout_s:
             raise WiringError(
                 f"the server was not ready after {timeout_s:.0f} s (it was {_stage(log_text(log))})", where=log,
                 remedy=f"Allow more time (engine.startup_timeout_s) or read its log, which ends:\n{log_tail(log)}",
             )  # fmt: skip
-        if progress is not None:
-            progress(StartProgress(elapsed_s, _stage(log_text(log)), log))
         process.wait(_POLL_S)
 
 

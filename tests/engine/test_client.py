@@ -1,0 +1,141 @@
+"""The client against a small server whose answers the test decides."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from wiring.engine.client import ServerClient
+from wiring.engine.launch import attach
+from wiring.engine.ports import free_port, is_free
+from wiring.errors import WiringError
+
+INFO = {"model_path": "/t", "version": "0.5.23", "speculative_algorithm": "EAGLE3"}
+
+
+@pytest.fixture
+def server():
+    """Answers (method, path) with what `answers` holds: (status, body), or a function of the request's body."""
+    answers, seen = {("GET", "/health"): (200, "")}, []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            seen.append((self.command, self.path, json.loads(body) if body else None, dict(self.headers)))
+            status, answer = answers.get((self.command, self.path.partition("?")[0]), (404, {"detail": "Not Found"}))
+            payload = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(payload)))
+            self.end_headers()
+            self.wfile.write(payload)
+
+        do_GET = do_POST = _serve
+
+        def log_message(self, *ignored):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever)
+    thread.start()
+    http.answers, http.seen, http.url = answers, seen, f"http://127.0.0.1:{http.server_port}"
+    yield http
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def test_generate_sends_what_was_asked_and_returns_what_came(server):
+    server.answers["POST", "/generate"] = (200, {"text": "t", "output_ids": [7, 8], "meta_info": {"spec_verify_ct": 1}})
+    reply = ServerClient(server.url + "/").generate((1, 2), 2, rid="one", stop=["x"])
+    assert (reply.output_ids, reply.meta, reply.text) == ((7, 8), {"spec_verify_ct": 1}, "t")
+    _, path, body, _ = server.seen[-1]
+    assert path == "/generate"
+    assert body == {
+        "input_ids": [1, 2], "rid": "one",
+        "sampling_params": {"max_new_tokens": 2, "ignore_eos": True, "temperature": 0.0, "stop": ["x"]},
+    }  # fmt: skip
+
+
+def test_a_refusal_carries_the_servers_own_words(server):
+    server.answers["POST", "/generate"] = (400, {"error": {"message": "Input is longer than the context length"}})
+    with pytest.raises(WiringError, match="refused /generate.*HTTP 400: Input is longer than the context length"):
+        ServerClient(server.url).generate([1] * 9, 1)
+
+
+def test_an_answer_without_tokens_is_not_a_generation(server):
+    server.answers["POST", "/generate"] = (200, {"text": "?"})
+    with pytest.raises(WiringError, match="no output_ids"):
+        ServerClient(server.url).generate([1], 1)
+
+
+def test_old_releases_answer_under_the_old_path(server):
+    server.answers["GET", "/get_server_info"] = (200, INFO)
+    assert ServerClient(server.url).server_info() == INFO
+
+
+def test_flush_and_abort(server):
+    server.answers["POST", "/flush_cache"] = server.answers["POST", "/abort_request"] = (200, "")
+    client = ServerClient(server.url)
+    client.flush_cache(wait_s=3)
+    client.abort("one")
+    assert server.seen[0][1] == "/flush_cache?timeout=3"
+    assert server.seen[1][:3] == ("POST", "/abort_request", {"rid": "one"})
+
+
+def test_metrics_absent_are_told_with_the_flag_that_brings_them(server):
+    with pytest.raises(WiringError, match="--enable-metrics"):
+        ServerClient(server.url).metrics()
+
+
+def test_nothing_answers():
+    url = f"http://127.0.0.1:{free_port()}"
+    assert ServerClient(url).healthy() is False
+    with pytest.raises(WiringError, match="nothing answers"):
+        ServerClient(url).server_info()
+
+
+def test_the_owners_word_on_a_dead_server_is_what_is_raised():
+    client = ServerClient(f"http://127.0.0.1:{free_port()}", why_dead=lambda: WiringError("it died of grief"))
+    with pytest.raises(WiringError, match="died of grief"):
+        client.generate([1], 1)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:30000", "ftp://host", "http://", ""])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(WiringError, match="not the address of a server"):
+        ServerClient(url)
+
+
+def test_attach_to_a_server_of_the_known_release(server):
+    server.answers["GET", "/server_info"] = (200, INFO)
+    with attach(server.url + "/", api_key="secret") as running:
+        assert (running.url, running.pid, running.log, running.notes) == (server.url, None, None, ())
+    assert server.seen[0][3]["Authorization"] == "Bearer secret"
+    assert ServerClient(server.url).healthy()  # leaving the block ended nothing
+
+
+def test_attach_notes_another_release(server):
+    server.answers["GET", "/server_info"] = (200, INFO | {"version": "0.5.9"})
+    (note,) = attach(server.url).notes
+    assert "0.5.9" in note and "0.5.23" in note
+
+
+@pytest.mark.parametrize("answer", [(404, {}), (200, "<html>hello</html>"), (200, {"status": "fine"}), (500, {})])
+def test_attach_to_something_else_is_told(server, answer):
+    server.answers["GET", "/server_info"] = answer
+    with pytest.raises(WiringError, match="not an SGLang server"):
+        attach(server.url)
+
+
+def test_attach_to_an_unhealthy_or_locked_server_is_told(server):
+    server.answers["GET", "/server_info"], server.answers["GET", "/health"] = (200, INFO), (503, "")
+    with pytest.raises(WiringError, match="not healthy"):
+        attach(server.url)
+    server.answers["GET", "/server_info"] = (401, {"error": "Unauthorized"})
+    with pytest.raises(WiringError, match="API key"):
+        attach(server.url)
+
+
+def test_a_port_in_use_is_not_free(server):
+    assert not is_free(server.server_port)
+    assert is_free(free_port())

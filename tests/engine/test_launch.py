@@ -1,0 +1,149 @@
+"""The life of a server from start to end, with stand-ins for SGLang; and the command it would be started with."""
+
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from wiring.engine import launch
+from wiring.engine.health import quiet_lines
+from wiring.engine.launch import ServerSpec, server_command, server_environment, start
+from wiring.errors import WiringError
+from wiring.rules.sglang import Speculation
+
+PROGRAMS = Path(__file__).parent / "programs"
+SPEC = ServerSpec(Path("/models/target"), Path("/models/draft"), Speculation(5, 1, 8))
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Let `start` run a program of ours in place of SGLang, without preflight."""
+
+    def use(*words):
+        monkeypatch.setattr("wiring.engine.preflight.preflight", lambda spec: ())
+
+        def command(spec, port):
+            return [sys.executable, *(str(word).format(port=port) for word in words)]
+
+        monkeypatch.setattr(launch, "server_command", command)
+
+    return use
+
+
+def alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_the_block_holds_a_healthy_server_and_ends_it(stand_in, tmp_path):
+    stand_in(PROGRAMS / "answering.py", "{port}")
+    lines = []
+    with start(SPEC, tmp_path / "log", timeout_s=60, progress=quiet_lines(lines.append)) as server:
+        assert alive(server.pid) and server.log == tmp_path / "log"
+        assert server.client.generate([1, 2, 3], 2).output_ids == (4, 5)
+    assert not alive(server.pid)
+    assert any("SGLang server: " in line and str(tmp_path / "log") in line for line in lines)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("in the notebook"), KeyboardInterrupt()])
+def test_an_error_in_the_block_ends_the_server_and_passes(stand_in, tmp_path, error):
+    stand_in(PROGRAMS / "answering.py", "{port}")
+    with pytest.raises(type(error)), start(SPEC, tmp_path / "log", timeout_s=60) as server:
+        raise error
+    assert not alive(server.pid)
+
+
+@pytest.mark.timeout(60)  # far below the time that the server is given
+def test_a_server_that_dies_in_start_up_is_told_at_once_with_its_last_words(stand_in, tmp_path):
+    stand_in(PROGRAMS / "tree.py", tmp_path / "pids", "exit-after", "0", "7")
+    with pytest.raises(WiringError) as told, start(SPEC, tmp_path / "log", timeout_s=3600):
+        pass
+    message = str(told.value)
+    assert "died while starting: RuntimeError: the stand-in gave up" in message
+    assert "exit status 7" in message and str(tmp_path / "log") in message
+    assert message.rstrip(".").endswith("RuntimeError: the stand-in gave up")  # the log's end
+    assert not [pid for pid in map(int, (tmp_path / "pids").read_text().split()) if alive(pid)]
+
+
+def test_a_server_that_is_never_ready_is_ended_and_told(stand_in, tmp_path):
+    stand_in(PROGRAMS / "answering.py", "{port}", "silent")
+    seen = []
+    with pytest.raises(WiringError, match="not ready after 3 s .it was loading weights.") as told:
+        with start(SPEC, tmp_path / "log", timeout_s=3, progress=seen.append):
+            pass
+    assert "engine.startup_timeout_s" in str(told.value) and "Load weight begin" in str(told.value)
+    assert seen[-1].stage == "loading weights"
+    assert not [c for c in psutil.Process().children(recursive=True) if "answering.py" in " ".join(c.cmdline())]
+
+
+def test_a_server_that_dies_later_is_told_by_the_next_request(stand_in, tmp_path):
+    stand_in(PROGRAMS / "answering.py", "{port}")
+    with start(SPEC, tmp_path / "log", timeout_s=60) as server:
+        psutil.Process(server.pid).kill()
+        with pytest.raises(WiringError, match="died while it was in use") as told:
+            server.client.generate([1], 1)
+    assert str(tmp_path / "log") in str(told.value) and "signal 9" in str(told.value)
+
+
+def test_servers_started_from_two_threads_get_ports_of_their_own(stand_in, tmp_path):
+    stand_in(PROGRAMS / "answering.py", "{port}")
+    both, urls = threading.Barrier(2, timeout=60), []
+
+    def serve(name):
+        with start(SPEC, tmp_path / name, timeout_s=60) as server:
+            urls.append(server.url)
+            both.wait()
+
+    threads = [threading.Thread(target=serve, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(urls)) == 2
+
+
+def value(command, flag):
+    return command[len(command) - 1 - command[::-1].index(flag) + 1]
+
+
+def test_the_command_passes_the_speculation_as_asked():
+    command = server_command(SPEC, 20001)
+    assert value(command, "--speculative-algorithm") == "EAGLE3"
+    assert value(command, "--speculative-draft-model-path") == "/models/draft"
+    asked = [value(command, f"--speculative-{name}") for name in ("num-steps", "eagle-topk", "num-draft-tokens")]
+    assert asked == ["5", "1", "8"]  # not the 6 that SGLang makes of it
+    assert (value(command, "--host"), value(command, "--port")) == ("127.0.0.1", "20001")
+    assert {"--enable-metrics", "--sleep-on-idle"} <= set(command)
+    assert value(command, "--device") == "cpu"
+
+
+def test_the_command_without_a_draft_and_on_cuda():
+    command = server_command(ServerSpec(Path("/t"), device="cuda", dtype="bfloat16", sleep_on_idle=False), 1)
+    assert command[:3] == [sys.executable, "-m", "sglang.launch_server"]
+    assert not [word for word in command if "speculative" in word or word in ("--sleep-on-idle", "--device")]
+    assert value(command, "--dtype") == "bfloat16"
+
+
+def test_the_readers_flags_come_last_so_that_they_win():
+    command = server_command(ServerSpec(Path("/t"), extra_flags=("--max-total-tokens", "77")), 1)
+    assert value(command, "--max-total-tokens") == "77"  # argparse keeps the last
+
+
+def test_half_a_draft_is_refused():
+    with pytest.raises(WiringError, match="come together"):
+        ServerSpec(Path("/t"), draft=Path("/d"))
+
+
+def test_switches_reach_a_server_by_its_spec_only():
+    base = {"WIRING_CAPTURE_DIR": "/elsewhere", "WIRING_EMBEDDING_ID": "1", "HOME": "/home/me"}
+    plain = server_environment(ServerSpec(Path("/t"), device="cuda"), base)
+    assert "WIRING_CAPTURE_DIR" not in plain and "WIRING_EMBEDDING_ID" not in plain and plain["HOME"] == "/home/me"
+    asked = server_environment(ServerSpec(Path("/t"), env={"WIRING_CAPTURE_DIR": "/here"}), base)
+    assert asked["WIRING_CAPTURE_DIR"] == "/here" and asked["WIRING_SGLANG_CPU"] == "1"
+    assert base["WIRING_CAPTURE_DIR"] == "/elsewhere"
+
+
+def test_a_list_of_allowed_plugins_keeps_the_readers_and_gains_those_asked_for():
+    spec = ServerSpec(Path("/t"), device="cuda", env={"WIRING_CAPTURE_DIR": "/here"})
+    assert server_environment(spec, {"SGLANG_PLUGINS": "theirs"})["SGLANG_PLUGINS"] == "theirs,wiring_capture"
+    assert "SGLANG_PLUGINS" not in server_environment(spec, {})
