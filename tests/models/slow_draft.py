@@ -1,7 +1,7 @@
 """A second, slow EAGLE-3 draft for the tests: one row at a time, a growing key-value cache, float64, plain tensors.
 
-It works as a serving engine does. Rows 0..t enter the cache with the target's states; then a chain of steps goes on from
-row t, each step appending one key and value at the next position. Nothing is shared with the package's unroll.
+It works as a serving engine does. Rows 0..t enter the cache with the target's states; then a chain of steps goes on
+from row t, each step appending one key and value at the next position. Nothing is shared with the package's unroll.
 """
 
 from __future__ import annotations
