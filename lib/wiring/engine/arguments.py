@@ -26,6 +26,8 @@ _OTHERS = (
     ("max running requests", "max_running_requests", "--max-running-requests"),
     ("chunked prefill size", "chunked_prefill_size", "--chunked-prefill-size"),
 )
+_CHAIN_RULE = "with top-k 1 SGLang verifies one chain: draft tokens become steps + 1, whatever was asked"
+_UNKNOWN = "the server resolved it otherwise; its log may say why"
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ def asked_vs_resolved(asked: Speculation | None, server_info: Mapping[str, Any])
     rows = []
     for field, (name, key, flag) in _SPECULATION.items():
         wanted = _flag(command, flag) if asked is None else getattr(asked, field)
-        reason = _reason(asked or _asked_by(command), field, server_info.get(key))
-        rows.append(_row(name, wanted, server_info.get(key), reason))
-    rows += [_row(name, _flag(command, flag), server_info.get(key), "") for name, key, flag in _OTHERS]
+        by_rule = _is_chain_rule(asked or _asked_by(command), field, server_info.get(key))
+        rows.append(_row(name, wanted, server_info.get(key), _CHAIN_RULE if by_rule else _UNKNOWN))
+    rows += [_row(name, _flag(command, flag), server_info.get(key), _UNKNOWN) for name, key, flag in _OTHERS]
     return tuple(rows)
 
 
@@ -81,12 +83,10 @@ def _row(name: str, asked: Value, found: Any, reason: str) -> ArgumentRow:
     return ArgumentRow(name, asked, resolved, overridden, reason if overridden else "")
 
 
-def _reason(asked: Speculation | None, field: str, resolved: Any) -> str:
-    if asked is None:
-        return ""
-    if getattr(resolve_speculation(asked), field) == resolved and asked.topk == 1 and field == "draft_tokens":
-        return "with top-k 1 SGLang verifies one chain: draft tokens become steps + 1, whatever was asked"
-    return "the server resolved it otherwise; its log may say why"
+def _is_chain_rule(asked: Speculation | None, field: str, resolved: Any) -> bool:
+    if asked is None or asked.topk != 1 or field != "draft_tokens":
+        return False
+    return resolve_speculation(asked).draft_tokens == resolved
 
 
 def _command(server_info: Mapping[str, Any]) -> list[str]:
