@@ -20,6 +20,7 @@ class SlowDraft:
         self.c, self.embedding = config, embedding.double()
         self.heads = config["num_attention_heads"]
         self.kv_heads = config.get("num_key_value_heads", self.heads)
+        self.prefix = []  # what rows 0.. left behind: (tokens so far, states, cache entry, logits, hidden)
         self.dim = config.get("head_dim") or config["hidden_size"] // self.heads
 
     def chain(self, tokens, states, t, steps, teacher=None):
@@ -29,8 +30,14 @@ class SlowDraft:
         """
         cache = []
         for row in range(t + 1):
+            known = [int(token) for token in tokens[: row + 2]]
+            if row < len(self.prefix) and self.prefix[row][0] == known and self.prefix[row][1] is states:
+                _, _, entry, logits, hidden = self.prefix[row]
+                cache.append(entry)
+                continue
             state = self.fuse(states[row].double().flatten())
-            logits, hidden = self.step(int(tokens[row + 1]), state, row, cache)
+            logits, hidden = self.step(known[-1], state, row, cache)
+            self.prefix[row:] = [(known, states, cache[-1], logits, hidden)]
         out = [logits]
         for k in range(1, steps):
             token = int(teacher[k - 1]) if teacher is not None else self.target_id(int(out[-1].argmax()))

@@ -53,7 +53,7 @@ class Attention(nn.Module):
     def heads(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries, rotated keys and values [B, heads, T, D] of x [B, T, 2H]; key heads are repeated."""
         q, k, v = (
-            project(x).view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+            project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
@@ -233,7 +233,7 @@ def _mix(q: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
 
     q [B, h, T, D]; keys and values one [B, h, T, D] per step so far. Returns [B, h, T, D].
     """
-    if len(keys) == 1:
+    if len(keys) == 1 or q.shape[2] == 0:  # a sequence of one token has no rows
         return F.scaled_dot_product_attention(q, keys[0], values[0], is_causal=True)
     rows, q = q.shape[2], q * q.shape[-1] ** -0.5
     own = torch.stack([(q * key).sum(-1) for key in keys[1:]], -1)  # [B, h, T, k]

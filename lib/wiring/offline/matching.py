@@ -130,7 +130,7 @@ def _doubt(
             f"boundaries {nearest} and {runner_up} are too alike to tell apart here: the errors are "
             f"{error:.2g} and {float(errors[runner_up].max()):.2g} (needed: {MIN_MARGIN:g} times)"
         )
-    if null_error < MIN_MARGIN * error:
+    if null_error < MIN_MARGIN * max(error, _EXACT):
         return f"boundary {nearest} matches as well at wrong positions: all rows are alike"
     return ""
 
