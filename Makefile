@@ -1,0 +1,82 @@
+# `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-live lint notebooks lab tiny clean
+.NOTPARALLEL:
+.ONESHELL:
+.SILENT:
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# Settings, each also possible behind `make <goal>`: make run PROFILE=my.yaml
+#   PROFILE  the case that `make run` works on: a YAML file
+#   PYTHON   the Python (3.11 or newer) that .venv is made from; empty: the first that is found, 3.11 before others
+#   ROUTE    cpu or gpu: which SGLang is installed; empty: by whether there is a CUDA device
+#   RUN      more options for `wiring run`, for example RUN="--fresh"
+#   PYTEST   what `make test` tests, for example PYTEST="tests/rules -k layout"
+PROFILE ?= data/profiles/cpu-tiny.yaml
+PYTHON ?=
+ROUTE ?=
+RUN ?=
+PYTEST ?= tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 300 -m "not live"
+export PROFILE PYTHON
+
+# No file is named by make itself, so the folder may lie anywhere and have spaces in its name.
+HERE := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd)
+export HERE
+export WIRING_ROUTE := $(ROUTE)
+# plotly would guess its renderer from the surroundings; the notebooks keep the plain data of their figures
+export PLOTLY_RENDERER := plotly_mimetype
+
+PY := .venv/bin/python
+
+define ENTER
+cd "$$HERE"
+endef
+
+help: ## this list
+	$(ENTER); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+setup: ## create or update .venv; does nothing where nothing changed
+	$(ENTER)
+	for python in "$$PYTHON" python3.11 python3.12 python3.13 python3.14 python3; do
+	  if [ -n "$$python" ] && "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+	    exec "$$python" -I lib/wiring/bootstrap.py
+	  fi
+	  if [ -n "$$PYTHON" ]; then echo "PYTHON=$$PYTHON is no Python 3.11 or newer." >&2; exit 2; fi
+	done
+	echo "The workbook needs Python 3.11 or newer and found none. Debian, Ubuntu: apt install python3 python3-venv;" \
+	     "or say where it is: make PYTHON=/path/to/python3.11" >&2
+	exit 2
+
+run: PROFILE_PATH = "$$(cd "$(CURDIR)" && if [ -e "$$PROFILE" ]; then realpath "$$PROFILE"; else echo "$$PROFILE"; fi)"
+run: setup ## the five notebooks on a profile, to runs/<case>/report.html; goes on where it was interrupted
+	profile=$(PROFILE_PATH); $(ENTER); exec $(PY) -m wiring run "$$profile" $(RUN)
+
+test: setup ## all tests but the full live measurement, and nbval on the notebooks
+	$(ENTER); exec $(PY) -m pytest $(PYTEST)
+
+test-live: setup ## hold the recorded figures against a full live run
+	$(ENTER); exec $(PY) -m pytest tests -m live
+
+lint: setup ## ruff, as the checks expect it
+	$(ENTER); exec $(PY) -m ruff check lib tests conftest.py
+
+notebooks: setup ## measure live, record the artefacts in data/recorded/, and save the notebooks executed
+	$(ENTER)
+	$(PY) -m wiring run data/profiles/cpu-tiny.yaml $(RUN)
+	$(PY) -m wiring record cpu-tiny
+	$(PY) -m wiring.show.picture data/recorded/cpu-tiny data/recorded/cpu-tiny/verdict.png
+	exec $(PY) -m wiring.show.save_reference notebooks/*.ipynb
+
+lab: setup ## JupyterLab on the notebooks
+	$(ENTER); exec $(PY) -m jupyterlab notebooks
+
+tiny: setup ## make the tiny target, draft and states in data/tiny again from a seed (about 20 minutes)
+	$(ENTER); exec $(PY) -m wiring.tiny
+
+clean: ## remove run folders (asks first) and caches; .venv stays
+	$(ENTER)
+	if [ -x $(PY) ]; then $(PY) -m wiring clean --all; fi
+	rm -rf .pytest_cache .ruff_cache
+	find lib tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,162 @@
+"""The command line, thin: parse, call, print. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wiring import commands
+from wiring.errors import WiringError
+
+app = typer.Typer(
+    name="wiring",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Find out why an EAGLE-3 draft crawls in production, cure it, and prove it.",
+    epilog="Start with `wiring run`: it takes the tiny pair on the CPU. Each command has examples in its --help.",
+)
+
+ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
+RunsOption = Annotated[Path | None, typer.Option("--runs", help="Where run folders lie. [default: runs/ of the workbook]")]
+TimeoutOption = Annotated[int, typer.Option("--cell-timeout", min=1, help="Seconds that one cell may take.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A notebook parameter; may be repeated.")
+]
+
+
+@app.command(epilog="Examples: `wiring run` · `wiring run my.yaml --runs /data/runs` · `wiring run cpu-tiny --fresh`")
+def run(
+    profile: ProfileArgument = "cpu-tiny",
+    runs: RunsOption = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again, whatever stands.")] = False,
+    settings: SetOption = None,
+    cell_timeout: TimeoutOption = 1800,
+) -> None:
+    """Run the five notebooks on a profile, to runs/CASE/summary.json and report.html.
+
+    A notebook whose code, parameters, input and predecessors did not change is not run again.
+    """
+    from wiring.chain.workbook import RUNS, parse_overrides, run_workbook
+
+    overrides = parse_overrides(settings) if settings else {}
+    result = run_workbook(
+        profile, run_root=runs or RUNS, resume=not fresh, overrides=overrides, execution_timeout=cell_timeout
+    )
+    _print_verdict(result.run)
+
+
+@app.command(epilog="Examples: `wiring resume cpu-tiny` · `wiring resume /data/runs/mine`")
+def resume(
+    case: Annotated[str, typer.Argument(help="A run: its name under runs/, or its folder.")],
+    runs: RunsOption = None,
+    cell_timeout: TimeoutOption = 1800,
+) -> None:
+    """Go on with a run that was interrupted, with the profile and the settings that it was started with."""
+    from wiring.chain.workbook import RUNS, find_run, recorded_call, run_workbook
+
+    folder = find_run(case, runs or RUNS)
+    profile, overrides = recorded_call(folder)
+    result = run_workbook(profile, run_root=folder.parent, overrides=overrides, execution_timeout=cell_timeout)
+    _print_verdict(result.run)
+
+
+@app.command(epilog="Examples: `wiring report cpu-tiny` · `wiring report /data/runs/mine`")
+def report(
+    case: Annotated[str, typer.Argument(help="A run: its name under runs/, or its folder.")], runs: RunsOption = None
+) -> None:
+    """Write summary.json and report.html of a run again, and print the verdict."""
+    from wiring.chain.workbook import RUNS, find_run, write_results
+
+    folder = find_run(case, runs or RUNS)
+    write_results(folder)
+    _print_verdict(folder)
+
+
+@app.command(epilog="Example: `wiring record cpu-tiny`, after `wiring run cpu-tiny`")
+def record(
+    case: Annotated[str, typer.Argument(help="A run: its name under runs/, or its folder.")], runs: RunsOption = None
+) -> None:
+    """Keep a live run's artefacts in data/recorded, where the notebooks find them when they run alone."""
+    from wiring.case import store
+    from wiring.chain.workbook import RUNS, find_run, recorded_call
+
+    folder = find_run(case, runs or RUNS)
+    profile, _ = recorded_call(folder)
+    typer.echo(f"Recorded: {store.record(folder, str(profile))}")
+
+
+@app.command(epilog="Examples: `wiring clean cpu-tiny` · `wiring clean --all --yes`")
+def clean(
+    cases: Annotated[list[str] | None, typer.Argument(help="Runs: names under runs/, or folders.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All runs under runs/.")] = False,
+    runs: RunsOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete run folders. A folder that no run made is left alone."""
+    from wiring.chain.folder import RunFolder
+    from wiring.chain.workbook import RUNS, find_run, run_folders
+
+    root = runs or RUNS
+    if bool(cases) == everything:
+        raise WiringError("say which runs to delete", expected="names, or --all")
+    folders = run_folders(root) if everything else [find_run(case, root) for case in cases or ()]
+    if not folders:
+        typer.echo(f"No runs in {root}.")
+        return
+    if not yes:
+        typer.echo("\n".join(f"  {folder}" for folder in folders))
+        if not sys.stdin.isatty():
+            raise WiringError("nobody can be asked here", remedy="Add --yes to delete these folders")
+        if not typer.confirm(f"Delete {len(folders)} run folder(s)?"):
+            return
+    for folder in folders:
+        RunFolder(folder).remove()
+        typer.echo(f"Deleted {folder}")
+
+
+commands.add_to(app)
+
+
+def _print_verdict(folder: Path) -> None:
+    """The conclusions of a run as a table, and where the report is."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    table = Table(title=f"Verdict: {folder.name}", title_justify="left")
+    for heading in ("", "claim", "expected", "actual"):
+        table.add_column(heading, overflow="fold")
+    for row in summary["conclusions"]:
+        mark = "[green]holds[/]" if row["holds"] else "[red]FAILS[/]"
+        table.add_row(mark, *(str(row[key]).replace("[", r"\[") for key in ("claim", "expected", "actual")))
+    console = Console()
+    console.print(table)
+    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False, markup=False)
+
+
+def main() -> None:
+    """Console script. Exit status: 0 done, 2 a problem that was told, 130 interrupted, 143 terminated."""
+    from wiring.chain.execute import Terminated
+
+    try:
+        app()
+    except WiringError as error:
+        print(f"wiring: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("wiring: interrupted; the same command goes on where it stopped.", file=sys.stderr)
+        sys.exit(130)
+    except Terminated as error:
+        print("wiring: terminated; the same command goes on where it stopped.", file=sys.stderr)
+        sys.exit(128 + error.number)
+
+
+if __name__ == "__main__":
+    main()

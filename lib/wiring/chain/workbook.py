@@ -1,0 +1,94 @@
+"""The workbook's own chain: the five notebooks, their artefacts checked, the summary and the report at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from wiring.chain.folder import RunFolder, is_run_folder, read_record
+from wiring.chain.parameters import parse_value, read_parameters
+from wiring.chain.progress import Progress
+from wiring.chain.run import CELL_TIMEOUT_S, REPOSITORY, WORKBOOK, ChainResult, run_chain
+from wiring.errors import WiringError
+
+NOTEBOOKS = REPOSITORY / "notebooks"
+RUNS = REPOSITORY / "runs"
+
+
+def run_workbook(
+    profile: str | Path,
+    *,
+    run_root: str | Path = RUNS,
+    resume: bool = True,
+    overrides: Mapping[str, object] | None = None,
+    execution_timeout: int = CELL_TIMEOUT_S,
+    progress: Progress | None = None,
+) -> ChainResult:
+    """Run the five notebooks on a profile (a name or a YAML file), then write summary.json and report.html.
+
+    Raises WiringError as `run_chain` does, and for a profile that is not valid.
+    """
+    from wiring.case.profile import load_profile, profile_path
+    from wiring.case.store import validate_artefact
+
+    path = profile_path(profile)
+    load_profile(path)
+    return run_chain(
+        path,
+        run_root=run_root,
+        notebooks_dir=NOTEBOOKS,
+        resume=resume,
+        overrides=overrides,
+        execution_timeout=execution_timeout,
+        validate=validate_artefact,
+        finish=write_results,
+        progress=progress,
+    )
+
+
+def write_results(run: Path) -> Path:
+    """Write summary.json and report.html of a run whose artefacts are all there; the report's path."""
+    from wiring.case.store import write_summary
+    from wiring.show.report import write_report
+
+    write_summary(run, run.name)
+    return write_report(run, [RunFolder(run).output(link.name) for link in WORKBOOK])
+
+
+def parse_overrides(texts: list[str]) -> dict[str, object]:
+    """`["steps=3", ...]` from a command line as values of the notebooks' own types; WiringError for unknown names."""
+    declared = {}
+    for link in WORKBOOK:
+        for parameter in read_parameters(NOTEBOOKS / f"{link.name}.ipynb"):
+            declared.setdefault(parameter.name, parameter)
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise WiringError("a setting is written name=value", where="--set", found=text)
+        if name not in declared:
+            raise WiringError(
+                f"no notebook has a parameter {name}", where="--set", expected=f"one of {', '.join(sorted(declared))}"
+            )
+        values[name] = parse_value(declared[name], value, where="--set")
+    return values
+
+
+def find_run(case: str, run_root: str | Path = RUNS) -> Path:
+    """The run folder of a case given by name or path; WiringError where there is none."""
+    path = Path(case) if is_run_folder(Path(case)) else Path(run_root) / case
+    if not is_run_folder(path):
+        known = ", ".join(sorted(found.name for found in run_folders(run_root))) or "none"
+        raise WiringError("there is no such run", where=path, expected=f"one of: {known}")
+    return path.resolve()
+
+
+def run_folders(run_root: str | Path = RUNS) -> list[Path]:
+    """All run folders under `run_root`; other folders there are not ours."""
+    return sorted(path for path in Path(run_root).glob("*") if is_run_folder(path))
+
+
+def recorded_call(run: Path) -> tuple[Path, dict[str, object]]:
+    """The profile and the overrides that a run folder was made with."""
+    record = read_record(run) or {}
+    return Path(record.get("profile", "")), dict(record.get("overrides", {}))
