@@ -34,6 +34,7 @@ OSError: Can't load the configuration of '/nowhere'.
         (WORKER_DIED, "RuntimeError: captured 2 of 3 aux hidden states"),
         (MAIN_DIED, "OSError: Can't load the configuration of '/nowhere'"),
         ("[2026-11-29 18:40:02] torch.OutOfMemoryError: of CUDA memory", "torch.OutOfMemoryError: of CUDA memory"),
+        ("usage: serve.py [-h]\nserve.py: error: unrecognized: --oops", "serve.py: error: unrecognized: --oops"),
         ("all went well\nError-free so far: 3 Exceptions in sight", ""),
         ("", ""),
     ],

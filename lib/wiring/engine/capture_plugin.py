@@ -137,8 +137,11 @@ def register() -> None:
         return
     recorder = Recorder(recorder.folder, int(rows), recorder.prefix)
 
+    import torch
+
     def forward(original: Callable, model: Any, input_ids: Any, positions: Any, forward_batch: Any, *rest: Any, **more):
-        recorder.record(input_ids, positions, forward_batch)
+        if not torch.compiler.is_compiling():  # a graph under construction must not learn of us
+            recorder.record(input_ids, positions, forward_batch)
         return original(model, input_ids, positions, forward_batch, *rest, **more)
 
     def replay(original: Callable, runner: Any, forward_batch: Any, *rest: Any, **more):

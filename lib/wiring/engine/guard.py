@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_S = 0.1
 # Shared memory that SGLang and Python's multiprocessing name; whoever is killed cannot remove its own.
 _SHARED = ("/dev/shm/sglang_", "/dev/shm/sgl_shm", "/dev/shm/sem.mp-")
-_KILL_S = 3.0  # how long processes may take to vanish after SIGKILL (a GPU driver may hold one for a while)
+_KILL_S = 1.75  # how long processes may take to vanish after SIGKILL (a GPU driver may hold one for a while)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -33,7 +33,7 @@ class GuardedProcess:
     def spawn(
         cls, command: Sequence[str], environment: Mapping[str, str], log: Path, *, grace_s: float, scratch: bool
     ) -> GuardedProcess:
-        """Start `command` behind a guard, its output appended to `log`.
+        """Start `command` behind a guard, its output written to `log` (what an earlier server left there goes).
 
         `grace_s` lies between SIGTERM and SIGKILL when it is ended; 0 means SIGKILL at once. `scratch` gives the
         process a TMPDIR that is removed after it. Raises WiringError when the log cannot be written or the command
@@ -44,7 +44,7 @@ class GuardedProcess:
         options = ["--owner", str(os.getpid()), "--watch", str(watch), "--report", str(report), "--grace", str(grace_s)]
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as output:
+            with log.open("wb") as output:
                 guard = subprocess.Popen(
                     [sys.executable, "-m", "wiring.engine.guard", *options, *(["--scratch"] * scratch), "--", *command],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=_guard_path(environment),

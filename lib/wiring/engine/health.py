@@ -23,8 +23,10 @@ _STAGES = (
     ("Load weight end", "allocating the KV cache"),
     ("Load weight begin", "loading weights"),
 )
-# "[2025-01-31 12:00:00] " may stand before it; the name may be dotted.
-_RAISED = re.compile(r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)(?:: .*)?)$")
+# An exception ("[2025-01-31 12:00:00] " may stand before it, its name may be dotted), or a refused command line.
+_RAISED = re.compile(
+    r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)(?:: .*)?|\S+\.py: error: .*)$"
+)
 
 
 @dataclass(frozen=True)

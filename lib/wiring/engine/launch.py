@@ -19,7 +19,7 @@ from wiring.rules.sglang import SUPPORTED, Speculation
 
 # Room for a few short requests; a CPU server takes its KV cache from the memory that we and the reader share.
 _CPU_SIZES = ("--max-total-tokens", "8192", "--max-running-requests", "4", "--mem-fraction-static", "0.3")
-_GRACE_S = {"cpu": 0.0, "cuda": 6.5}  # a worker killed in the midst of its work can leave device memory taken
+_GRACE_S = {"cpu": 0.0, "cuda": 6.0}  # a worker killed in the midst of its work can leave device memory taken
 # A switch -> the plugin that it switches on. A switch reaches a server by its ServerSpec only, never by inheritance.
 _PLUGIN_OF = {
     "WIRING_SGLANG_CPU": "wiring_cpu",
@@ -90,7 +90,7 @@ def start(
 ) -> Iterator[RunningServer]:
     """Start a server, wait until it is ready, and end all of its processes with the block, whatever ends the block.
 
-    Its output is appended to `log`. `progress` is called about four times a second until it is ready. Everything that
+    Its output goes to `log`, which is written anew. `progress` is called about four times a second until it is ready. Everything that
     can be known to fail is refused before a process starts (see `wiring.engine.preflight`).
 
     Raises:
