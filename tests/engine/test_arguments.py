@@ -1,6 +1,7 @@
 """Asked against resolved, on what a real server of SGLang 0.5.23 told of itself."""
 
 import pytest
+
 from wiring.engine.arguments import ArgumentRow, asked_vs_resolved, resolved_speculation
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation

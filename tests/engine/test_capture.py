@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from wiring.boundary import Phase
 from wiring.engine.capture import (
     ERROR,

@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+
 from wiring.engine.client import ServerClient
 from wiring.engine.launch import attach
 from wiring.engine.ports import free_port, is_free

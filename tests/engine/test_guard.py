@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from wiring.engine.guarded import GuardedProcess
 from wiring.errors import WiringError
 

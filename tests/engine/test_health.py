@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from wiring.engine.health import StartProgress, describe_status, log_tail, quiet_lines, raised_in
 
 WORKER_DIED = """\

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from wiring.engine import launch
 from wiring.engine.health import quiet_lines
 from wiring.engine.launch import ServerSpec, server_command, server_environment, start

@@ -7,6 +7,7 @@ import struct
 from dataclasses import replace
 
 import pytest
+
 from wiring.engine.launch import ServerSpec, start
 from wiring.engine.memory import needed_bytes, weight_bytes
 from wiring.engine.preflight import preflight

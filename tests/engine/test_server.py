@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
+
 from wiring.boundary import Phase
 from wiring.engine.arguments import asked_vs_resolved, resolved_speculation
 from wiring.engine.capture import capture_environment, final_states, read_capture

@@ -90,8 +90,8 @@ def start(
 ) -> Iterator[RunningServer]:
     """Start a server, wait until it is ready, and end all of its processes with the block, whatever ends the block.
 
-    Its output goes to `log`, which is written anew. `progress` is called about four times a second until it is ready. Everything that
-    can be known to fail is refused before a process starts (see `wiring.engine.preflight`).
+    Its output goes to `log`, which is written anew. `progress` is called about four times a second until it is ready.
+    Everything that can be known to fail is refused before a process starts (see `wiring.engine.preflight`).
 
     Raises:
         WiringError: preflight refuses; or the server dies (at once) or is not ready within `timeout_s` seconds, with
