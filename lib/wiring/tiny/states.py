@@ -60,7 +60,7 @@ def observe(
 def write_states(target: StackedTarget, folder: Path, seed: int, count: int, length: int) -> None:
     """Save `count` held-out documents of `length` tokens in SpecForge's offline format, with STORED_BOUNDARIES.
 
-    Floats are bfloat16. They take the place of what `folder` held. loss_mask is 1 where the token follows from those before it.
+    Floats are bfloat16; loss_mask is 1 where the token follows from those before it. What `folder` held is replaced.
     """
     documents = corpus.draw_many(f"states {seed}", count, length, "states")
     seen = observe(target, documents, STORED_BOUNDARIES)
