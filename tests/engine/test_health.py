@@ -48,6 +48,8 @@ def test_the_tail_skips_blank_lines_and_survives_odd_bytes(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"one\n\n\xff two\n   \nthree\n")
     assert log_tail(log, lines=2) == "  \ufffd two\n  three"
+    log.write_text("server_args=" + "x" * 9000)
+    assert len(log_tail(log)) < 320
     assert "empty" in log_tail(tmp_path / "absent")
 
 

@@ -113,8 +113,8 @@ def log_text(log: Path) -> str:
 
 
 def log_tail(log: Path, lines: int = 15) -> str:
-    """The last lines of a log that hold text, indented."""
-    kept = [line.rstrip() for line in log_text(log).splitlines() if line.strip()]
+    """The last lines of a log that hold text, indented and cut to 300 characters (SGLang logs all its arguments)."""
+    kept = [line.rstrip()[:300] for line in log_text(log).splitlines() if line.strip()]
     return "\n".join(f"  {line}" for line in kept[-lines:]) or "  (the log is empty)"
 
 
