@@ -1,6 +1,7 @@
 """A claim holds exactly where its bound says so, and NaN never does."""
 
 import pytest
+
 from wiring.diagnosis import check
 
 

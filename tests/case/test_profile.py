@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from wiring.case.profile import PROFILES, load_profile
 from wiring.errors import WiringError
 

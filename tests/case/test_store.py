@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from wiring.case import store
 from wiring.case.artefacts import Accuracy, Throughput
 from wiring.case.store import Case, open_case, record, validate_artefact, write_summary

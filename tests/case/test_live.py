@@ -1,0 +1,58 @@
+"""How a profile becomes prompts and servers, without starting one."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from wiring.case import live
+from wiring.case.profile import Engine, SpeculationAsked
+from wiring.errors import WiringError
+from wiring.rules.sglang import Speculation
+
+
+def profile(tmp_path, **engine):
+    return SimpleNamespace(
+        target=tmp_path / "target", draft=tmp_path / "draft", engine=Engine(**engine), speculation=SpeculationAsked()
+    )
+
+
+def test_prompts_are_read_in_order(tmp_path):
+    path = tmp_path / "prompts.json"
+    path.write_text(json.dumps([{"input_ids": [1, 2], "text": "a b"}, {"input_ids": [3]}]))
+    assert live.read_prompts(path, 1) == [[1, 2]]
+    with pytest.raises(WiringError, match="too few prompts.*expected 3 or more, found 2"):
+        live.read_prompts(path, 3)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"text": "no ids"}]', '{"input_ids": [1]}', '[{"input_ids": ["a"]}]'])
+def test_a_file_of_another_shape_is_refused(tmp_path, text):
+    path = tmp_path / "prompts.json"
+    path.write_text(text)
+    with pytest.raises(WiringError, match="prompts.json: not a list of prompts"):
+        live.read_prompts(path, 1)
+
+
+def test_the_server_gets_the_speculation_as_asked_not_as_resolved(tmp_path):
+    asked = live.server_spec(profile(tmp_path), draft=tmp_path / "draft")
+    assert asked.speculation == Speculation(5, 1, 8)
+    assert live.server_spec(profile(tmp_path)).speculation is None
+    other = live.server_spec(
+        profile(tmp_path), draft=tmp_path / "draft", speculation=Speculation(3, 1, 4), env={"A": "1"}
+    )
+    assert other.speculation == Speculation(3, 1, 4) and other.env == {"A": "1"}
+
+
+def test_a_running_server_is_attached_to_only_for_the_draft_as_it_is(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(live, "attach", lambda url: opened.append(url))
+    monkeypatch.setattr(live, "start_server", lambda case, spec, name, progress: opened.append(name))
+    case = SimpleNamespace(profile=profile(tmp_path, url="http://h:1", plain_url="http://h:2"))
+    for arm in (
+        live.plain_arm(case, "01"),
+        live.draft_arm(case, "01"),
+        live.draft_arm(case, "05", live.CURED, draft=tmp_path / "cured"),
+        live.draft_arm(case, "05", "steps 3", speculation=Speculation(3, 1, 4)),
+    ):
+        arm.open()
+    assert opened == ["http://h:2", "http://h:1", "05-cured", "05-steps 3"]
