@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
+
 from wiring.errors import WiringError
 from wiring.files.draft import read_draft
 from wiring.files.draft_config import Eagle3Config

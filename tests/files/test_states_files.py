@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from wiring.errors import WiringError
 from wiring.files.states import iter_states, read_state, state_files, write_state
 

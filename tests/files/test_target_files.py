@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
+
 from wiring.errors import WiringError
 from wiring.files.target import read_target_config, read_tensor
 

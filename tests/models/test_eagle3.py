@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from slow_draft import SlowDraft, random_tensors, tiny_config
+
 from wiring.errors import WiringError
 from wiring.files.draft import DraftCheckpoint
 from wiring.models import eagle3

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+
 from wiring.errors import WiringError
 from wiring.models.reference import ReferenceTarget
 from wiring.models.torchvision_operators import declare_torchvision_operators

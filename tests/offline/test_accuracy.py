@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from slow_draft import random_tensors, tiny_config
+
 from wiring.errors import WiringError
 from wiring.files.draft import DraftCheckpoint
 from wiring.files.states import StateSample

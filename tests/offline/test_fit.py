@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from wiring.files.target import TargetConfig
 from wiring.offline.fit import check_fit
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from wiring.errors import WiringError
 from wiring.offline.matching import match_slots, matched_layout
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from slow_draft import SlowDraft, random_tensors, tiny_config
+
 from wiring.errors import WiringError
 from wiring.files.draft import DraftCheckpoint
 from wiring.files.states import StateSample
