@@ -1,6 +1,7 @@
 """Figures carry the numbers that they were given: trace data, marks and axis titles with units."""
 
 import numpy as np
+
 from wiring.case.artefacts import AccuracyRow, DepthRow
 from wiring.show import figures
 from wiring.speed.results import ArmResult
@@ -62,3 +63,10 @@ def test_figures_stay_small_enough_for_a_notebook():
         {f"slot {i}": list(np.linspace(0.1, 1, 62)) for i in range(3)}, trained=(0, 3, 31), title="t"
     )
     assert len(fig.to_json()) < 20_000
+
+
+def test_speedup_by_steps_is_accept_length_over_the_price_of_a_round():
+    fig = figures.speedup_by_steps(1.0, {3: 0.2, 7: 0.2}, step_s=0.1)
+    np.testing.assert_allclose(fig.data[0].y, [(n + 1) / 2 for n in range(1, 13)])
+    useless = figures.speedup_by_steps(0.0, {3: 0.1, 7: 0.2}, step_s=0.1)
+    assert max(useless.data[0].y) <= 1 / 0.5 and useless.data[0].y[2] == 1.0

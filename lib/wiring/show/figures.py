@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from wiring.case.artefacts import AccuracyRow
+from wiring.speed.cost import chain_length, round_line
 from wiring.speed.results import ArmResult
 
 GREY, RED, GREEN, BLUE, ORANGE = "#8c959f", "#cf222e", "#1a7f37", "#0969da", "#bc4c00"
@@ -128,4 +129,19 @@ def to_the_limit(steps: Mapping[str, float]) -> go.Figure:
         text=[f"{v:.2f}x" for v in steps.values()],
     )
     fig.add_hline(y=1, line_dash="dash", line_color=GREY)
+    return fig
+
+
+def speedup_by_steps(acceptance: float, round_costs: dict[int, float], step_s: float, top: int = 12) -> go.Figure:
+    """Speed-up of chains of 1..`top` drafts, each right with probability `acceptance`; the prefill left out.
+
+    Round costs lie on the line through the two measured settings (steps -> seconds).
+    """
+    title = f"Speed-up by chain length, each draft right with probability {acceptance:.2f}"
+    fig = figure(title, "draft steps", "accept length x plain step / round")
+    steps = list(range(1, top + 1))
+    y = [chain_length(acceptance, n) * step_s / round_line(round_costs, n) for n in steps]
+    fig.add_scatter(x=steps, y=y, mode="lines+markers", marker_color=BLUE, name="predicted")
+    fig.add_hline(y=1, line_dash="dash", line_color=GREY)
+    fig.update_yaxes(rangemode="tozero")
     return fig

@@ -26,7 +26,6 @@ class Prediction:
 def round_cost(costs: dict[int, float], steps: int) -> float:
     """Seconds per round at `steps` draft steps, on the line through two other settings (steps -> seconds).
 
-    A round is one verify, one draft-extend and `steps - 1` draft decodes, hence linear in `steps`.
     Raises WiringError unless exactly two settings other than `steps` are given.
     """
     if len(costs) != 2 or steps in costs:
@@ -36,8 +35,21 @@ def round_cost(costs: dict[int, float], steps: int) -> float:
             expected=f"two numbers of steps, neither of them {steps}",
             found=sorted(costs),
         )
+    return round_line(costs, steps)
+
+
+def round_line(costs: dict[int, float], steps: float) -> float:
+    """The line through two round costs (steps -> seconds) at `steps`.
+
+    A round is one verify, one draft-extend and `steps - 1` draft decodes, hence linear in `steps`.
+    """
     (a, cost_a), (b, cost_b) = sorted(costs.items())
     return cost_a + (cost_b - cost_a) * (steps - a) / (b - a)
+
+
+def chain_length(acceptance: float, steps: int) -> float:
+    """Accept length (bonus included) of a chain whose every draft is right with probability `acceptance`."""
+    return 1 + sum(acceptance**k for k in range(1, steps + 1))
 
 
 def request_seconds(tokens: int, per_forward: float, tokens_per_forward: float, prefill_s: float) -> float:
