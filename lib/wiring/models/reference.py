@@ -80,8 +80,19 @@ class ReferenceTarget:
         return len(self.layers)
 
     @property
+    def hidden_size(self) -> int:
+        """H: the width of a boundary."""
+        return self.head.weight.shape[1]
+
+    @property
     def device(self) -> torch.device:
+        """Where the target runs."""
         return self.head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the target runs in."""
+        return self.head.weight.dtype
 
     @torch.no_grad()
     def forward(self, tokens: Tensor) -> ReferencePass:

@@ -73,6 +73,14 @@ def match_slots(served: Tensor, reference: Tensor, seed: int = 0) -> tuple[SlotM
     )
 
 
+@torch.no_grad()
+def error_curves(served: Tensor, reference: Tensor) -> Tensor:
+    """The error of each slot against each boundary [n, L+1], largest over positions; shapes as in `match_slots`."""
+    reference = reference.float()
+    slots = served.float().to(reference.device).unbind(1)
+    return torch.stack([torch.stack([_relative(states, b).max() for b in reference]) for states in slots])
+
+
 def matched_layout(matches: tuple[SlotMatch, ...]) -> tuple[int, ...] | None:
     """The layout that the slots hold, or None when a slot is undecided."""
     layout = tuple(m.boundary for m in matches)
