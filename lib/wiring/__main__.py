@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
-RunsOption = Annotated[Path | None, typer.Option("--runs", help="Where run folders lie. [default: runs/ of the workbook]")]
+RunsOption = Annotated[Path | None, typer.Option("--runs", help="Where run folders lie; else runs/ of the workbook.")]
 TimeoutOption = Annotated[int, typer.Option("--cell-timeout", min=1, help="Seconds that one cell may take.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A notebook parameter; may be repeated.")

@@ -104,7 +104,8 @@ class Toy:
         code = (
             "import sys; from pathlib import Path; from wiring.chain.run import Link, run_chain;"
             "from wiring.chain.execute import Terminated\n"
-            f"root = Path({str(self.root)!r}); links = [Link(*l) for l in {[(k.name, k.artefact) for k in self.links]!r}]\n"
+            f"root = Path({str(self.root)!r})\n"
+            f"links = [Link(*pair) for pair in {[(link.name, link.artefact) for link in self.links]!r}]\n"
             "try:\n"
             "    run_chain(root / 'toy.yaml', run_root=root / 'runs', notebooks_dir=root / 'notebooks', links=links,"
             " library=root / 'library')\n"

@@ -42,7 +42,7 @@ _STATE = _State()
 def main() -> int:
     """Execute the order on stdin; 0 when the outcome could be told."""
     tell = _private_stdout()
-    order = Order(**json.loads(sys.stdin.buffer.readline()))
+    order = Order(**json.loads(_first_line(0)))
     os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # a warning of the debugger that is not ours
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # "python3" is this environment's kernel, not the user's
@@ -77,8 +77,15 @@ def _private_stdout():
     return tell
 
 
+def _first_line(descriptor: int) -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
+        line += byte
+    return line
+
+
 def _watch_chain() -> None:
-    while sys.stdin.buffer.read1(4096):
+    while os.read(0, 4096):  # not sys.stdin: a thread waiting in it would abort the interpreter's own exit
         pass
     _stop()
 

@@ -1,0 +1,161 @@
+"""pyproject.toml is the one source of versions; environment.yml, the Makefile and CI agree with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from collections import Counter
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+
+@pytest.fixture(scope="module")
+def root(pytestconfig):
+    return pytestconfig.rootpath
+
+
+@pytest.fixture(scope="module")
+def project(root):
+    return tomllib.loads((root / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def lists(project):
+    """Every list of requirements by name."""
+    return {"": project["project"]["dependencies"], **project["project"]["optional-dependencies"]}
+
+
+@pytest.fixture(scope="module")
+def conda(root):
+    return yaml.safe_load((root / "environment.yml").read_text())
+
+
+def test_every_requirement_is_pinned_to_one_version(lists):
+    for name, requirements in lists.items():
+        for text in requirements:
+            operators = [specifier.operator for specifier in Requirement(text).specifier]
+            assert operators == ["=="], f"{name}: {text}"
+
+
+def test_no_package_is_pinned_to_two_versions(lists):
+    pins = {
+        (canonicalize_name((r := Requirement(text)).name), str(r.specifier))
+        for texts in lists.values()
+        for text in texts
+    }
+    twice = [name for name, count in Counter(name for name, _ in pins).items() if count > 1]
+    assert twice == []
+
+
+def test_no_package_stands_twice_in_what_one_route_installs(lists):
+    for route in (("", "lab", "test", "cpu", "cpu-nodeps"), ("", "lab", "test", "gpu")):
+        names = Counter(canonicalize_name(Requirement(text).name) for name in route for text in lists[name])
+        assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_constraints_agree_with_the_pins(project, lists):
+    settings = project.get("tool", {}).get("wiring", {}).get("bootstrap", {})
+    pins = {canonicalize_name((r := Requirement(text)).name): r.specifier for name in lists for text in lists[name]}
+    for text in settings.get("cpu-constraints", ()):
+        constraint = Requirement(text)
+        name = canonicalize_name(constraint.name)
+        assert name not in pins, f"{name} is pinned above; it needs no constraint"
+
+
+def test_conda_python_satisfies_requires_python(conda, project):
+    (python,) = [entry for entry in conda["dependencies"] if isinstance(entry, str) and entry.startswith("python=")]
+    version = python.removeprefix("python=")
+    assert re.fullmatch(r"3\.\d+", version)
+    assert SpecifierSet(project["project"]["requires-python"]).contains(version)
+
+
+def test_conda_takes_everything_else_from_pyproject(conda, project):
+    (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+    assert len(pip) == 1
+    match = re.fullmatch(r"-e \.\[([\w,-]+)\]", pip[0])
+    assert match
+    extras = match[1].split(",")
+    assert set(extras) <= set(project["project"]["optional-dependencies"])
+    assert len(set(extras)) == len(extras)
+    plain = [entry for entry in conda["dependencies"] if isinstance(entry, str)]
+    assert [re.split("[=<>]", entry)[0] for entry in plain] == ["python", "pip"]
+
+
+def test_no_version_stands_in_makefile_or_ci(root):
+    for name in ("Makefile", ".ci/run", "environment.yml"):
+        assert not re.search(r"[A-Za-z]==\d", (root / name).read_text()), name
+
+
+def test_sglang_is_the_supported_one(lists):
+    from wiring.rules.sglang import SUPPORTED
+
+    assert f"sglang=={SUPPORTED}" in lists["cpu-nodeps"]
+    assert f"sglang=={SUPPORTED}" in lists["gpu"]
+
+
+def make(*arguments, cwd, **environment):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS", "PYTEST"))}
+    return subprocess.run(
+        ["make", *arguments], cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_make_help_lists_every_goal_from_any_folder(root, tmp_path):
+    goals = re.search(r"^\.PHONY:(.*)$", (root / "Makefile").read_text(), re.M)[1].split()
+    shown = make("-f", str(root / "Makefile"), "help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert re.findall(r"^  make ([a-z-]+)", shown.stdout, re.M) == goals
+
+
+def test_make_refuses_a_python_that_is_none(root):
+    refused = make("setup", "PYTHON=/nowhere/python", cwd=root)
+    assert refused.returncode != 0
+    assert "PYTHON=/nowhere/python is no Python 3.11 or newer" in refused.stderr
+
+
+@pytest.fixture
+def copy(root, tmp_path):
+    """A checkout whose set-up does nothing and whose Python is a script that says what it was asked."""
+    folder = tmp_path / "a checkout"
+    (folder / "lib" / "wiring").mkdir(parents=True)
+    (folder / ".ci").mkdir()
+    for name in ("Makefile", ".ci/run"):
+        (folder / name).write_bytes((root / name).read_bytes())
+    (folder / ".ci" / "run").chmod(0o755)
+    (folder / "lib" / "wiring" / "bootstrap.py").write_text("")
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/sh\nprintf "%s|" "$PWD" "$PLOTLY_RENDERER" "$@"; echo; exit ${ENDS_WITH:-0}\n')
+    python.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_ci_runs_the_tests_and_passes_their_status_on(copy, tmp_path, status):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS", "PYTEST"))}
+    ran = subprocess.run(
+        [copy / ".ci" / "run"], cwd=tmp_path, env={**clean, "ENDS_WITH": str(status)}, capture_output=True, text=True
+    )
+    assert (ran.returncode == 0) == (status == 0)
+    asked = ran.stdout.strip().split("|")
+    assert asked[:4] == [str(copy), "plotly_mimetype", "-m", "pytest"]
+    assert {"tests", "notebooks", "--nbval", "--nbval-current-env", "not live"} <= set(asked)
+
+
+def test_make_run_takes_a_profile_from_where_it_was_called(copy, tmp_path):
+    (tmp_path / "my profile.yaml").touch()
+    ran = make("-f", str(copy / "Makefile"), "run", "PROFILE=my profile.yaml", "RUN=--fresh", cwd=tmp_path)
+    assert ran.stderr == ""
+    asked = ran.stdout.strip().split("|")
+    assert asked[0] == str(copy)
+    assert asked[2:7] == ["-m", "wiring", "run", str(tmp_path / "my profile.yaml"), "--fresh"]
+    default = make("run", cwd=copy).stdout.strip().split("|")
+    assert default[2:6] == ["-m", "wiring", "run", str(copy / "data/profiles/cpu-tiny.yaml")] or default[5].startswith(
+        "data/"
+    )
