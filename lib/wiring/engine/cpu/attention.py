@@ -1,116 +1,18 @@
 """Attention for EAGLE-3 on a CPU: SGLang's `torch_native` backend plus verify and multi-step drafting.
 
-Three kinds of batch meet here. With p tokens of a sequence in the KV cache already:
-
-- verify: the target runs n tree nodes behind the prefix; a node sees the prefix and its ancestors;
-- draft step i of a round: `topk` branches run one token each; a branch sees the prefix and its own
-  i + 1 drafts;
-- everything else (prefill, plain decoding, draft extend): a token sees what stands before it.
-
-Which slots a query sees does not depend on the layer, so it is worked out once per forward pass, in
-`init_forward_metadata`, as one `Span` per sequence; each layer then only gathers and multiplies.
+Which slots a query sees does not depend on the layer. It is worked out once per forward pass, in
+`init_forward_metadata`, as spans (see `spans`); each layer then only gathers and multiplies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
+from wiring.engine.cpu.spans import Span, attend, causal_spans, draft_spans, verify_spans
 from wiring.errors import WiringError
-
-
-@dataclass(frozen=True)
-class Span:
-    """The queries of one sequence and the keys that they see.
-
-    first, count: rows of the query tensor.
-    slots: [S] int64 KV slots.
-    mask: [count, S] bool, true where a query sees a key; None where every query sees every key.
-    """
-
-    first: int
-    count: int
-    slots: Tensor
-    mask: Tensor | None
-
-
-def attend(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], scale: float) -> Tensor:
-    """Scaled dot-product attention of each span's queries over its slots.
-
-    Args:
-        query: [T, heads, Dk].
-        keys, values: [slots of the pool, KV heads, Dk or Dv].
-        scale: factor on the scores.
-
-    Returns:
-        [T, heads, Dv]
-    """
-    heads, kv_heads = query.shape[1], keys.shape[1]
-    share = heads // kv_heads  # query heads per KV head; they are folded into rows, so that no key is repeated
-    out = query.new_empty(query.shape[0], heads, values.shape[2])
-    for span in spans:
-        rows = slice(span.first, span.first + span.count)
-        # [n, heads, D] -> [KV heads, share * n, D]
-        q = query[rows].view(span.count, kv_heads, share, -1).permute(1, 2, 0, 3).flatten(1, 2)
-        k = keys[span.slots].to(query.dtype).transpose(0, 1)
-        v = values[span.slots].to(query.dtype).transpose(0, 1)
-        mask = None if span.mask is None else span.mask.repeat(share, 1)
-        o = scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask, scale=scale)[0]
-        out[rows] = o.view(kv_heads, share, span.count, -1).permute(2, 0, 1, 3).flatten(1, 2)
-    return out
-
-
-def verify_spans(table: Tensor, requests: list[int], prefixes: list[int], tree: Tensor) -> list[Span]:
-    """Spans of a verify batch.
-
-    Args:
-        table: [requests of the pool, pool_len] `req_to_token`.
-        requests, prefixes: [batch] table row and tokens before the tree's root, per sequence.
-        tree: [batch, n, n] bool, true where the node in the row sees the node in the column.
-    """
-    nodes = tree.shape[1]
-    spans = []
-    for i, (request, prefix) in enumerate(zip(requests, prefixes, strict=True)):
-        mask = torch.cat([tree.new_ones(nodes, prefix), tree[i]], dim=1)  # [n, prefix + n]
-        spans.append(Span(i * nodes, nodes, table[request, : prefix + nodes].long(), mask))
-    return spans
-
-
-def draft_spans(
-    table: Tensor, requests: list[int], prefixes: list[int], topk: int, num_steps: int, step: int
-) -> list[Span]:
-    """Spans of draft step `step` (from 0); the branches of one sequence share a span.
-
-    Branch b's drafts stand in the table at prefix + b * num_steps onwards, one per step, as
-    `assign_draft_cache_locs_contiguous_cpu` hands them out.
-    """
-    own = torch.eye(topk, dtype=torch.bool).repeat_interleave(step + 1, dim=1)  # [topk, topk * (step + 1)]
-    spans = []
-    for i, (request, prefix) in enumerate(zip(requests, prefixes, strict=True)):
-        drafts = table[request, prefix : prefix + topk * num_steps].view(topk, num_steps)[:, : step + 1]
-        slots = torch.cat([table[request, :prefix], drafts.reshape(-1)]).long()
-        mask = None if topk == 1 else torch.cat([own.new_ones(topk, prefix), own], dim=1)
-        spans.append(Span(i * topk, topk, slots, mask))
-    return spans
-
-
-def causal_spans(table: Tensor, requests: list[int], prefixes: list[int], counts: list[int]) -> list[Span]:
-    """Spans of a batch in which each sequence goes on by `count` tokens behind its prefix."""
-    spans, first = [], 0
-    for request, prefix, count in zip(requests, prefixes, counts, strict=True):
-        if count:
-            mask = None
-            if count > 1:
-                mask = torch.ones(count, prefix + count, dtype=torch.bool).tril_(prefix)
-            spans.append(Span(first, count, table[request, : prefix + count].long(), mask))
-        first += count
-    return spans
 
 
 class CpuAttention(TorchNativeAttnBackend):

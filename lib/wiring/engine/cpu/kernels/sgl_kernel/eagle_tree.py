@@ -174,9 +174,7 @@ def verify_tree_greedy_cpu(
         predicts[walk] = torch.tensor([wanted[number] for number in walk], dtype=predicts.dtype)
 
 
-def fill_bonus_tokens_cpu(
-    accept_tokens: Tensor, accept_lens: Tensor, bonus_tokens: Tensor, accept_stride: int
-) -> None:
+def fill_bonus_tokens_cpu(accept_tokens: Tensor, accept_lens: Tensor, bonus_tokens: Tensor, accept_stride: int) -> None:
     """The last token that each request gained in a round: `accept_tokens[b, accept_lens[b] - 1]`.
 
     Mirrors `fill_bonus_tokens` in sglang/kernels/ops/speculative/eagle.py.

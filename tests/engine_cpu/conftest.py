@@ -1,0 +1,25 @@
+"""Fixtures of the CPU kit's tests."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from wiring.engine.cpu.launcher import KERNELS, SWITCH
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside this file
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The CPU server's `sgl_kernel` package, imported as a CPU server would and forgotten afterwards."""
+    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.syspath_prepend(str(KERNELS))
+    module = importlib.import_module("sgl_kernel")
+    assert Path(module.__file__).is_relative_to(KERNELS)
+    yield module
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sgl_kernel"]:
+        del sys.modules[name]

@@ -1,0 +1,219 @@
+"""A small random target and draft with the property that identity tests need: some drafts are right, some are not.
+
+The target is a DeepSeek-V3 of random layers around a planted bigram: its head prefers `successor(x)` after
+token x, and the random layers push the state about, so that the context overrules the bigram now and
+then. The draft knows the bigram alone: its one attention layer has equal query and key projections of
+the token's embedding, so that each position attends to itself, takes the embedding as value, and its
+head maps it to the successor. Reference tokens come from transformers, in float32.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, PreTrainedTokenizerFast
+
+VOCABULARY, WIDTH, LAYERS = 128, 64, 5
+DRAFT_VOCABULARY = 96
+SEED = 1
+UPHEAVAL = 0.5
+"""Scale of what each layer adds to the residual stream; decides how often the context overrules the bigram."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Greedy continuation of a prompt by transformers; `margin` is the least gap between its two best logits."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    margin: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    target: Path
+    draft: Path
+    references: tuple[Reference, ...]
+    eos: int
+
+
+def build_pair(folder: Path, requests: int, new_tokens: int) -> Pair:
+    """Write target (with tokenizer) and draft, and the references of `requests` ragged prompts."""
+    target, draft = folder / "target", folder / "draft"
+    _write_target(target)
+    _write_draft(draft, target)
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+    generator = torch.Generator().manual_seed(SEED + 2)
+    lengths = torch.randint(2, 48, (requests,), generator=generator).tolist()
+    prompts = [torch.randint(0, VOCABULARY, (n,), generator=generator).tolist() for n in lengths]
+    references = continue_greedily(model, prompts, new_tokens)
+    eos = _token_to_stop_at(references)
+    _edit(target / "config.json", eos_token_id=eos)
+    return Pair(target, draft, references, eos)
+
+
+@torch.no_grad()
+def continue_greedily(model, prompts: list[list[int]], new_tokens: int) -> tuple[Reference, ...]:
+    """Argmax step by step without a KV cache, all prompts in one batch padded on the right (causal: no effect)."""
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    rows = torch.arange(len(prompts))
+    tokens = torch.zeros(len(prompts), int(lengths.max()) + new_tokens, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = torch.tensor(prompt)
+    margins = torch.full((len(prompts),), torch.inf)
+    for _ in range(new_tokens):
+        logits = model(tokens[:, : int(lengths.max())], use_cache=False).logits[rows, lengths - 1]  # [B, V]
+        best = logits.topk(2)
+        margins = margins.minimum(best.values[:, 0] - best.values[:, 1])
+        tokens[rows, lengths] = best.indices[:, 0]
+        lengths = lengths + 1
+    return tuple(
+        Reference(tuple(prompt), tuple(row[len(prompt) : len(prompt) + new_tokens].tolist()), float(margin))
+        for prompt, row, margin in zip(prompts, tokens, margins, strict=True)
+    )
+
+
+def _token_to_stop_at(references: tuple[Reference, ...]) -> int:
+    """The token that would end most requests early, if it were the end-of-sequence token."""
+    inside = [set(reference.output[2:-2]) for reference in references]
+    return max(range(VOCABULARY), key=lambda token: sum(token in tokens for tokens in inside))
+
+
+def _write_target(folder: Path) -> None:
+    config = DeepseekV3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=128,
+        moe_intermediate_size=64,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        n_shared_experts=1,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        routed_scaling_factor=1.0,
+        n_group=1,
+        topk_group=1,
+        norm_topk_prob=True,
+        first_k_dense_replace=LAYERS - 1,
+        q_lora_rank=32,
+        kv_lora_rank=32,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=16,
+        v_head_dim=32,
+        max_position_embeddings=1024,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=None,
+        tie_word_embeddings=False,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 256,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+        },
+    )
+    torch.manual_seed(SEED)
+    model = DeepseekV3ForCausalLM(config).float()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2:
+                parameter.normal_(std=parameter.shape[-1] ** -0.5)
+            if name.endswith(("o_proj.weight", "down_proj.weight", "down_proj")):
+                parameter.mul_(UPHEAVAL * 2.0)
+        embedding = model.model.embed_tokens.weight.normal_()
+        model.lm_head.weight[successors()] = embedding * 0.25
+    model.save_pretrained(folder)
+    # What SGLang reads and transformers does not write.
+    _edit(
+        folder / "config.json",
+        moe_layer_freq=1,
+        scoring_func="sigmoid",
+        topk_method="noaux_tc",
+        num_nextn_predict_layers=0,
+        rope_theta=10000.0,
+    )
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+
+
+def successors() -> torch.Tensor:
+    """[VOCABULARY] the token that the planted bigram puts after each token: one cycle through all of them."""
+    order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(SEED + 1))
+    after = torch.empty_like(order)
+    after[order] = order.roll(-1)
+    return after
+
+
+def _write_draft(folder: Path, target: Path) -> None:
+    from safetensors.torch import load_file
+
+    embedding = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
+    known = torch.arange(VOCABULARY)[: VOCABULARY - VOCABULARY % 4].view(-1, 4)[:, :3].flatten()  # three of four
+    assert known.numel() == DRAFT_VOCABULARY
+    head = torch.empty(VOCABULARY, WIDTH)
+    head[successors()] = embedding
+    generator = torch.Generator().manual_seed(SEED + 3)
+
+    def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5 * scale
+
+    identity, nothing = torch.eye(WIDTH), torch.zeros(WIDTH, WIDTH)
+    tensors = {
+        "fc.weight": random(WIDTH, 3 * WIDTH, scale=0.3),
+        "midlayer.self_attn.q_proj.weight": torch.cat([2 * identity, nothing], dim=1),
+        "midlayer.self_attn.k_proj.weight": torch.cat([2 * identity, nothing], dim=1),
+        "midlayer.self_attn.v_proj.weight": torch.cat([identity, nothing], dim=1),
+        "midlayer.self_attn.o_proj.weight": identity,
+        "midlayer.mlp.gate_proj.weight": random(128, WIDTH),
+        "midlayer.mlp.up_proj.weight": random(128, WIDTH),
+        "midlayer.mlp.down_proj.weight": random(WIDTH, 128, scale=0.3),
+        **{
+            f"midlayer.{name}.weight": torch.ones(WIDTH)
+            for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm")
+        },
+        "norm.weight": torch.ones(WIDTH),
+        "lm_head.weight": head[known],
+        "d2t": known - torch.arange(DRAFT_VOCABULARY),
+        "t2d": torch.isin(torch.arange(VOCABULARY), known),
+    }
+    folder.mkdir(parents=True)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    config = {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "vocab_size": VOCABULARY,
+        "draft_vocab_size": DRAFT_VOCABULARY,
+        "hidden_size": WIDTH,
+        "intermediate_size": 128,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "head_dim": WIDTH,
+        "hidden_act": "silu",
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "torch_dtype": "float32",
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 4], "use_aux_hidden_state": True},
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+
+
+def _edit(path: Path, **entries) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}, indent=1))

@@ -1,0 +1,171 @@
+"""Nothing of the kit acts, or is even imported, in a process that did not ask for it; and it refuses other releases."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from wiring.engine.cpu import launcher
+from wiring.engine.cpu.version import SGLANG_VERSION, installed_sglang, require_sglang
+from wiring.errors import WiringError
+from wiring.rules.sglang import SUPPORTED
+
+# Without triton SGLang's attention modules cannot be imported at all: take the stand-ins, then forget who made them.
+STAND_INS = """
+import os
+os.environ["WIRING_SGLANG_CPU"] = "1"
+import wiring.engine.cpu.boot
+del os.environ["WIRING_SGLANG_CPU"]
+for name in [name for name in sys.modules if name.partition(".")[0] == "wiring"]:
+    del sys.modules[name]
+"""
+OURS = ("WIRING_SGLANG_CPU", "WIRING_CAPTURE_DIR", "WIRING_EMBEDDING_ID")
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's environment without anything of ours, but with `lib/`, as after an installation."""
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    lib = str(Path(launcher.__file__).parents[3])
+    environment["PYTHONPATH"] = os.pathsep.join([lib, *filter(None, [environment.get("PYTHONPATH")])])
+    environment["OMP_NUM_THREADS"] = "1"
+    return environment
+
+
+def run(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+# SGLang's own loader loads every installed plugin and swallows what they raise, so what it loaded is reported.
+LOAD = """
+import json, sys
+{before}
+from sglang.srt import plugins
+plugins.load_plugins()
+{after}
+print(json.dumps(report), file=sys.stderr)
+"""
+
+REPORT = """
+from sglang.srt.layers.attention import attention_registry
+from sglang.srt.plugins.hook_registry import HookRegistry
+report = {
+    "loaded": sorted(name for name, _ in plugins.load_plugins_by_group(plugins.GENERAL_PLUGINS_GROUP).items()),
+    "ours": sorted(name for name in sys.modules if name.partition(".")[0] in ("wiring", "wiring_plugins")),
+    "torch_native": attention_registry.ATTENTION_BACKENDS["torch_native"].__module__,
+    "sgl_kernel": getattr(sys.modules.get("sgl_kernel"), "__file__", None),
+    "hooks": sorted(HookRegistry._hooks),
+}
+"""
+
+
+def report_of(result: subprocess.CompletedProcess[str]) -> dict:
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stderr.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def installed():
+    entries = {entry.name: entry.value for entry in metadata.entry_points(group="sglang.srt.plugins")}
+    assert entries.get(launcher.PLUGIN) == "wiring_plugins:cpu", "install the project: pip install -e . --no-deps"
+    return entries
+
+
+def test_a_server_without_our_switch_imports_nothing_of_ours(installed):
+    report = report_of(run(LOAD.format(before=STAND_INS, after=REPORT), plain_environment()))
+    assert {"wiring_cpu", "wiring_capture", "wiring_embedding_id"} <= set(report["loaded"])
+    assert report["ours"] == ["wiring_plugins"]
+    assert report["torch_native"] == "sglang.srt.layers.attention.attention_registry"
+    assert report["sgl_kernel"] is None
+    assert report["hooks"] == []
+
+
+def test_with_our_switch_the_plugin_registers(installed):
+    before = "import wiring.engine.cpu.boot"
+    environment = launcher.cpu_environment(plain_environment())
+    report = report_of(run(LOAD.format(before=before, after=REPORT), environment))
+    assert report["torch_native"] == "wiring.engine.cpu.attention"
+    assert Path(report["sgl_kernel"]).is_relative_to(launcher.KERNELS)
+    assert report["hooks"] == ["sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend"]
+    assert not any(name.startswith(("wiring.patch", "wiring.engine.capture")) for name in report["ours"])
+
+
+def test_the_cpu_kernels_cannot_be_imported_here():
+    result = run("import sgl_kernel; print(sgl_kernel.__file__)", plain_environment())
+    assert str(launcher.KERNELS) not in result.stdout
+    on_path = {**plain_environment(), "PYTHONPATH": str(launcher.KERNELS)}
+    result = run("import sgl_kernel", on_path)
+    assert result.returncode != 0 and "must not be imported elsewhere" in result.stderr.replace("\n", " ")
+
+
+# --- launcher ---------------------------------------------------------------------------------------------------
+
+
+def test_command_holds_the_kit_s_flags_and_the_caller_s():
+    command = launcher.cpu_command("/some/python", ["--model-path", "m", "--port", "1"])
+    assert command[:3] == ["/some/python", "-m", "wiring.engine.cpu.serve"]
+    assert command[3:-4] == list(launcher.CPU_FLAGS) and command[-4:] == ["--model-path", "m", "--port", "1"]
+
+
+def test_environment_extends_a_copy():
+    base = {"PYTHONPATH": "/a" + os.pathsep + "/b", "HOME": "/h", "CUDA_VISIBLE_DEVICES": "0"}
+    before = dict(base)
+    made = launcher.cpu_environment(base)
+    assert base == before
+    assert made["PYTHONPATH"].split(os.pathsep)[0] == str(launcher.KERNELS)
+    assert made["PYTHONPATH"].split(os.pathsep)[-2:] == ["/a", "/b"]
+    assert made["HOME"] == "/h" and made["CUDA_VISIBLE_DEVICES"] == ""
+    assert "SGLANG_PLUGINS" not in made
+    assert launcher.cpu_environment(made) == made  # a second time changes nothing
+
+
+def test_a_restricted_plugin_list_gains_the_kit():
+    assert launcher.cpu_environment({"SGLANG_PLUGINS": "other, x"})["SGLANG_PLUGINS"] == "other,x,wiring_cpu"
+
+
+def test_importing_the_launcher_is_light():
+    code = "import sys, wiring.engine.cpu.launcher; print([m for m in ('torch', 'sglang') if m in sys.modules])"
+    assert run(code, plain_environment()).stdout.strip() == "[]"
+
+
+# --- versions ---------------------------------------------------------------------------------------------------
+
+
+def test_the_supported_release_is_the_one_whose_rules_we_know():
+    assert SGLANG_VERSION == SUPPORTED == installed_sglang()
+    require_sglang(SGLANG_VERSION)
+
+
+@pytest.mark.parametrize("found", ["0.5.22", "0.5.24", "0.5.23.post1", None])
+def test_another_release_is_refused(found):
+    with pytest.raises(WiringError, match=r"expected 0\.5\.23.*Install sglang==0\.5\.23"):
+        require_sglang(found)
+
+
+def test_the_server_refuses_another_release_before_it_imports_anything(tmp_path):
+    other = tmp_path / "sglang-0.5.24.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.24\n")
+    environment = launcher.cpu_environment({**plain_environment(), "PYTHONPATH": str(tmp_path)})
+    command = launcher.cpu_command(sys.executable, ["--model-path", "nowhere"])
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    assert result.stderr.strip().splitlines() == [
+        "sglang: the CPU server cannot run with this SGLang release (expected 0.5.23, found 0.5.24). "
+        "Install sglang==0.5.23 into this environment, or serve on a GPU."
+    ]
+
+
+def test_the_server_refuses_to_start_without_its_environment():
+    command = launcher.cpu_command(sys.executable, ["--model-path", "nowhere"])
+    result = subprocess.run(command, env=plain_environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    assert result.stderr.startswith("WIRING_SGLANG_CPU: the CPU server was started without its environment")
+    assert "Traceback" not in result.stderr
