@@ -83,7 +83,7 @@ class CpuAttention(TorchNativeAttnBackend):
             self._spans,
             layer.scaling,
         )
-        return out.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+        return out.reshape(-1, layer.tp_q_head_num * layer.v_head_dim)
 
 
 class _DraftStep(CpuAttention):
