@@ -26,6 +26,14 @@ _PLUGIN_OF = {
     "WIRING_CAPTURE_DIR": "wiring_capture",
     "WIRING_EMBEDDING_ID": "wiring_embedding_id",
 }
+# Ours unless the reader's environment says otherwise.
+_DEFAULTS = {
+    "HF_HUB_OFFLINE": "1",  # target and draft are folders: nothing is to be looked up
+    "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",  # a health check must not generate
+    # A failing server would otherwise wait 65 s for dumps of its workers before it ends.
+    "SGLANG_PYSPY_DUMP_BEFORE_CRASH": "false",
+    "SGLANG_CUDA_COREDUMP_BEFORE_CRASH": "false",
+}
 
 
 @dataclass(frozen=True)
@@ -168,8 +176,8 @@ def server_command(spec: ServerSpec, port: int) -> list[str]:
 def server_environment(spec: ServerSpec, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of the server: `base` without our switches, what the device needs, then `spec.env`."""
     environment = {name: value for name, value in base.items() if name not in _PLUGIN_OF}
-    environment.setdefault("HF_HUB_OFFLINE", "1")  # target and draft are folders: nothing is to be looked up
-    environment.setdefault("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "false")  # a health check must not generate
+    for name, value in _DEFAULTS.items():
+        environment.setdefault(name, value)
     if spec.device == "cpu":
         from wiring.engine.cpu.launcher import cpu_environment
 
