@@ -107,12 +107,12 @@ def _figures_html(summary: Mapping) -> str:
     lines = []
     for title, key, form in _NUMBERS:
         if any(key in arm for _, arm in arms):
-            cells = (form.format(arm[key]) if isinstance(arm.get(key), (int, float)) else "" for _, arm in arms)
+            cells = [form.format(arm[key]) if isinstance(arm.get(key), (int, float)) else "" for _, arm in arms]
             lines.append((title, cells))
     for phase in ("prefill", "verify"):
         layouts = [(arm.get("layout") or {}).get(phase) for _, arm in arms]
         if any(layouts):
-            cells = (f"({', '.join(map(str, layout))})" if layout else "" for layout in layouts)
+            cells = [f"({', '.join(map(str, layout))})" if layout else "" for layout in layouts]
             lines.append((f"boundaries served, {phase}", cells))
     body = "".join(
         f"<tr><th>{title}</th>" + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>"
