@@ -34,6 +34,10 @@ def alive(pid):
         return False
 
 
+def shared_memory(pids):
+    return Path(f"/dev/shm/sglang_stand_in_{pids[0]}")
+
+
 def tree_pids(path):
     deadline = time.monotonic() + 60
     while not path.exists():
@@ -89,8 +93,10 @@ def owner(tmp_path):
 def test_stop_ends_the_whole_tree(spawn, grace_s):
     process, pids = spawn(grace_s=grace_s)
     assert process.exit_status is None and process.pid == pids[0]
+    assert shared_memory(pids).exists()
     process.stop()
     assert not [pid for pid in pids if alive(pid)]  # at once: stop returns when it is done
+    assert not shared_memory(pids).exists()
     assert process.exit_status == 128 + (signal.SIGTERM if grace_s else signal.SIGKILL)
     process.stop()  # a second time is no error
 
@@ -126,12 +132,14 @@ def test_killing_the_guard_ends_the_servers_session(spawn):
     in_session, left_session = pids[:2], pids[2]
     assert gone(in_session) == []
     os.kill(left_session, signal.SIGKILL)  # nobody is left who knew of it
+    shared_memory(pids).unlink()
 
 
-def test_a_server_that_ends_by_itself_leaves_no_children(spawn, tmp_path):
-    process, pids = spawn("exit-after", "0.2", "3")
-    assert process.wait(LIMIT_S) == 3
+def test_a_server_that_ends_by_itself_leaves_nothing(spawn, tmp_path):
+    process, pids = spawn("exit-after", "4", "3")  # the guard looks for shared memory every 3 s
+    assert process.wait(30) == 3
     assert gone(pids) == []
+    assert not shared_memory(pids).exists()
     assert "the stand-in gave up" in (tmp_path / "server.log").read_text()
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_POLL_S = 0.1
+_POLL_S, _LOOK_S = 0.1, 3.0
 # Shared memory that SGLang and Python's multiprocessing name; whoever is killed cannot remove its own.
 _SHARED = ("/dev/shm/sglang_", "/dev/shm/sgl_shm", "/dev/shm/sem.mp-")
 _KILL_S = 1.75  # how long processes may take to vanish after SIGKILL (a GPU driver may hold one for a while)
@@ -46,9 +46,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         server = _spawn(options.command, scratch)
         _report(options.report, server.pid)
+        shared, look_again = set[Path](), 0.0
         while server.poll() is None and not asked and not _owner_is_gone(options.watch, options.owner):
-            pass
-        return _end(server, options.grace)
+            if time.monotonic() >= look_again:  # now and then: a server that dies by itself cannot be asked any more
+                shared |= _shared_memory()
+                look_again = time.monotonic() + _LOOK_S
+        return _end(server, options.grace, shared | _shared_memory())
     finally:
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -95,9 +98,8 @@ def _owner_is_gone(watch: int, owner: int) -> bool:
     return bool(readable and not os.read(watch, 1)) or os.getppid() != owner
 
 
-def _end(server: subprocess.Popen[bytes], grace_s: float) -> int:
-    """End the server and every descendant of this process; return the server's exit status as a shell would."""
-    shared = _shared_memory()
+def _end(server: subprocess.Popen[bytes], grace_s: float, shared: set[Path]) -> int:
+    """End the server and every descendant of this process, remove their `shared` memory; return the exit status."""
     if server.poll() is None and grace_s > 0:
         server.terminate()
         _until(lambda: server.poll() is not None, grace_s)

@@ -25,7 +25,7 @@ _STAGES = (
 )
 # An exception ("[2025-01-31 12:00:00] " may stand before it, its name may be dotted), or a refused command line.
 _RAISED = re.compile(
-    r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)(?:: .*)?|\S+\.py: error: .*)$"
+    r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)(?:: .*)?|[\w. ]+: error: .*)$"
 )
 
 
@@ -81,7 +81,8 @@ def died_in_startup(status: int, log: Path) -> WiringError:
     """The error for a server that ended before it was ready: its own last words, and the log's last lines."""
     cause = raised_in(log_text(log))
     return WiringError(
-        f"the server died while starting{f': {cause}' if cause else ''}", where=log, found=describe_status(status),
+        f"the server died while starting{f': {cause}' if cause else ''}", where=log,
+        found=describe_status(status, explained=bool(cause)),
         remedy=f"Mend what it names; its log ends:\n{log_tail(log)}",
     )  # fmt: skip
 
@@ -90,14 +91,18 @@ def died_later(status: int, log: Path) -> WiringError:
     """The error for a server that was ready once and ended since."""
     cause = raised_in(log_text(log))
     return WiringError(
-        f"the server died while it was in use{f': {cause}' if cause else ''}", where=log, found=describe_status(status),
+        f"the server died while it was in use{f': {cause}' if cause else ''}", where=log,
+        found=describe_status(status, explained=bool(cause)),
         remedy="Read its log and start it again",
     )  # fmt: skip
 
 
-def describe_status(status: int) -> str:
-    """An exit status in words: shells add 128 to the number of the signal that ended a process."""
-    if status == 137:
+def describe_status(status: int, explained: bool = False) -> str:
+    """An exit status in words: shells add 128 to the number of the signal that ended a process.
+
+    `explained` says that the log names a cause; a lone SIGKILL is most often the kernel's, for want of memory.
+    """
+    if status == 137 and not explained:
         return "ended by signal 9 (often: the machine ran out of memory)"
     return f"ended by signal {status - 128}" if status > 128 else f"exit status {status}"
 
