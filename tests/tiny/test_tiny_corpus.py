@@ -4,6 +4,7 @@ import random
 import re
 
 import pytest
+
 from wiring.tiny import corpus
 from wiring.tiny.prompts import LONGEST, SHORTEST, draw_prompts
 

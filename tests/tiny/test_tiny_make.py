@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+
 from wiring.files.draft import read_draft
 from wiring.files.states import iter_states
 from wiring.files.target import read_target_config

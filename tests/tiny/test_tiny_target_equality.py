@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+
 from wiring.models.reference import ReferenceTarget
 from wiring.tiny import corpus
 from wiring.tiny.config import TargetSizes

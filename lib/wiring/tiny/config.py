@@ -58,7 +58,7 @@ class TargetSizes:
 class DraftSizes:
     """The shape of the draft: one Llama layer, a reduced vocabulary."""
 
-    vocab: int = 96
+    vocab: int = 88
     heads: int = 4
     head: int = 32
     mlp: int = 256

@@ -22,7 +22,7 @@ from wiring.tiny import corpus
 from wiring.tiny.config import STORED_BOUNDARIES, TRAINED_LAYOUT, DraftSizes, TargetSizes
 from wiring.tiny.draft_train import DraftTraining, coverage, frequent_ids, train_draft, write_draft
 from wiring.tiny.export import load_target, write_target
-from wiring.tiny.measure import BEYOND, GREEDY, broken_bounds, folder_bytes, measure_draft, text_rows
+from wiring.tiny.measure import BEYOND, broken_bounds, folder_bytes, measure_draft, text_rows
 from wiring.tiny.progress import Progress
 from wiring.tiny.prompts import Prompt, draw_prompts, greedy, write_prompts
 from wiring.tiny.states import observe, write_states
@@ -45,6 +45,7 @@ class Plan:
     state_documents: int = 64
     state_length: int = 160  # tokens
     prompts: int = 24
+    generated: int = 96  # tokens per prompt that the text is judged by
 
 
 SMOKE = Plan(
@@ -56,6 +57,7 @@ SMOKE = Plan(
     state_documents=2,
     state_length=64,
     prompts=2,
+    generated=8,
 )
 
 
@@ -70,7 +72,7 @@ def make(out: Path, seed: int, stages: Sequence[str] = STAGES, plan: Plan = Plan
     if not (out / "target" / "model.safetensors").exists():
         raise WiringError("there is no target yet", where=out / "target", remedy="Make the target first, or everything")
     target = load_target(out / "target", plan.target)
-    prompts = draw_prompts(seed, plan.prompts, GREEDY + BEYOND)
+    prompts = draw_prompts(seed, plan.prompts, plan.generated + BEYOND)
     if "states" in stages:
         write_states(target, out / "states", seed, plan.state_documents, plan.state_length)
         write_prompts(prompts, out / "prompts.json")
@@ -120,7 +122,7 @@ def _make_drafts(out: Path, seed: int, plan: Plan, target: StackedTarget, prompt
     documents = corpus.draw_many(f"draft {seed}", settings.documents, settings.length, corpus.TRAINING)
     with Progress("running the target for the draft", settings.documents) as progress:
         seen = observe(target, documents, TRAINED_LAYOUT, progress.reach)
-        texts = greedy(target, prompts, GREEDY + BEYOND)
+        texts = greedy(target, prompts, plan.generated + BEYOND)
     rows = []
     for draft_seed in range(seed, seed + plan.draft_seeds):
         with Progress(f"training the draft of seed {draft_seed}", settings.steps) as progress:

@@ -20,8 +20,7 @@ from wiring.tiny.prompts import Prompt
 from wiring.tiny.target_model import StackedTarget
 
 STEPS = 5  # draft steps of a round
-GREEDY = 96  # generated tokens per prompt that the text is judged by
-# Generated beyond them: with these, every round that starts in the judged text ends in known text.
+# Tokens generated beyond the judged text: with these, every round that starts in the judged text ends in known text.
 BEYOND = STEPS + 1
 SERVED_LAYOUT: Layout = REQUESTED_IDS
 
@@ -80,7 +79,7 @@ def measure_draft(
     prompts: Sequence[Prompt],
     texts: Sequence[Sequence[int]],
 ) -> dict[str, Any]:
-    """One row of the manifest: the draft against the bounds. `texts` are GREEDY + BEYOND ids each."""
+    """One row of the manifest: the draft against the bounds. The last BEYOND ids of each of `texts` are not judged."""
     reports = accuracy_rows(draft, samples, target.head)
     row: dict[str, Any] = {
         name: [round(depth.accuracy, 4) for depth in report.depths] for name, report in reports.items()
@@ -94,10 +93,10 @@ def measure_draft(
 
 
 def text_rows(texts: Sequence[Sequence[int]]) -> dict[str, float]:
-    """The least varied of the texts, by bigrams and by 4-grams, over their first GREEDY ids."""
+    """The least varied of the texts, by bigrams and by 4-grams, without their last BEYOND ids."""
     return {
-        "least_unique_bigrams": round(min(unique_share(text[:GREEDY], 2) for text in texts), 4),
-        "least_unique_4grams": round(min(unique_share(text[:GREEDY], 4) for text in texts), 4),
+        "least_unique_bigrams": round(min(unique_share(text[:-BEYOND], 2) for text in texts), 4),
+        "least_unique_4grams": round(min(unique_share(text[:-BEYOND], 4) for text in texts), 4),
     }
 
 

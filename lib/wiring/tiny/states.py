@@ -70,7 +70,7 @@ def write_states(target: StackedTarget, folder: Path, seed: int, count: int, len
         first = index // GROUP * GROUP
         write_state(
             fresh / f"rows_{first}-{first + GROUP}" / f"data_{index}.ckpt",
-            seen.tokens[index],
+            seen.tokens[index].clone(),  # a view would take the tokens of all documents into the file
             seen.counted[index].long(),
             seen.states[index].bfloat16(),
             seen.last_hidden[index].bfloat16(),
