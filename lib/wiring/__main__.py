@@ -150,9 +150,10 @@ def main() -> None:
     except WiringError as error:
         print(f"wiring: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("wiring: interrupted; the same command goes on where it stopped.", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as ended:  # typer ends so on Ctrl-C, in silence
+        if ended.code == 130:
+            print("wiring: interrupted; the same command goes on where it stopped.", file=sys.stderr)
+        raise
     except Terminated as error:
         print("wiring: terminated; the same command goes on where it stopped.", file=sys.stderr)
         sys.exit(128 + error.number)

@@ -291,12 +291,12 @@ def _prepare(environment: Path, fresh: bool, say) -> None:
 
 
 def _pip(environment: Path, step: Step) -> list[str]:
-    command = [str(environment / "bin" / "python"), "-I", "-m", "pip", "install", "--no-input", *step.options]
+    command = [str(environment / "bin" / "python"), "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
     if step.constraints:
         listed = environment / f"constraints-{step.name}.txt"
         listed.write_text("\n".join(step.constraints) + "\n", encoding="utf-8")
         command += ["--constraint", str(listed)]
-    return [*command, *step.requirements]
+    return [*command, *step.options, *step.requirements]
 
 
 @contextlib.contextmanager
