@@ -63,7 +63,9 @@ def test_a_server_that_dies_in_start_up_is_told_at_once_with_its_last_words(stan
     assert "died while starting: RuntimeError: the stand-in gave up" in message
     assert "exit status 7" in message and str(tmp_path / "log") in message
     assert message.rstrip(".").endswith("RuntimeError: the stand-in gave up")  # the log's end
-    assert not [pid for pid in map(int, (tmp_path / "pids").read_text().split()) if alive(pid)]
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert not [pid for pid in pids if alive(pid)]
+    Path(f"/dev/shm/sglang_stand_in_{pids[0]}").unlink()  # gone before the guard could look
 
 
 def test_a_server_that_is_never_ready_is_ended_and_told(stand_in, tmp_path):
