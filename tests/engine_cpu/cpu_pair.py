@@ -36,24 +36,45 @@ class Reference:
 
 @dataclass(frozen=True)
 class Pair:
+    """A target (with tokenizer), a draft, and what the target says, by kind of request.
+
+    references: "ragged" (32 prompts of 2 to 47 tokens), "long" (longer than a prefill chunk of 64), "many" (6 that
+        never say `eos` and whose continuations together overflow a small KV pool).
+    eos: the target's end-of-sequence token, chosen so that it occurs inside many of the ragged outputs.
+    """
+
     target: Path
     draft: Path
-    references: tuple[Reference, ...]
+    references: dict[str, tuple[Reference, ...]]
     eos: int
 
+    def text(self, tokens: tuple[int, ...]) -> str:
+        return "".join(word(token) for token in tokens)
 
-def build_pair(folder: Path, requests: int, new_tokens: int) -> Pair:
-    """Write target (with tokenizer) and draft, and the references of `requests` ragged prompts."""
+
+def word(token: int) -> str:
+    return f"w{token:03}"
+
+
+def build_pair(folder: Path) -> Pair:
+    """Write target and draft, and ask transformers for the references."""
     target, draft = folder / "target", folder / "draft"
     _write_target(target)
     _write_draft(draft, target)
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
     generator = torch.Generator().manual_seed(SEED + 2)
-    lengths = torch.randint(2, 48, (requests,), generator=generator).tolist()
-    prompts = [torch.randint(0, VOCABULARY, (n,), generator=generator).tolist() for n in lengths]
-    references = continue_greedily(model, prompts, new_tokens)
-    eos = _token_to_stop_at(references)
+
+    def ask(count: int, shortest: int, longest: int, new_tokens: int) -> tuple[Reference, ...]:
+        lengths = torch.randint(shortest, longest + 1, (count,), generator=generator).tolist()
+        prompts = [torch.randint(0, VOCABULARY, (n,), generator=generator).tolist() for n in lengths]
+        return continue_greedily(model, prompts, new_tokens)
+
+    ragged, long, many = ask(32, 2, 47, 20), ask(3, 130, 180, 12), ask(16, 16, 24, 80)
+    eos = _token_to_stop_at(ragged, many)
+    endless = tuple(reference for reference in many if eos not in reference.output)[:6]
+    references = {"ragged": ragged, "long": long, "many": endless}
     _edit(target / "config.json", eos_token_id=eos)
+    _edit(target / "generation_config.json", eos_token_id=eos)
     return Pair(target, draft, references, eos)
 
 
@@ -78,10 +99,10 @@ def continue_greedily(model, prompts: list[list[int]], new_tokens: int) -> tuple
     )
 
 
-def _token_to_stop_at(references: tuple[Reference, ...]) -> int:
-    """The token that would end most requests early, if it were the end-of-sequence token."""
-    inside = [set(reference.output[2:-2]) for reference in references]
-    return max(range(VOCABULARY), key=lambda token: sum(token in tokens for tokens in inside))
+def _token_to_stop_at(ragged: tuple[Reference, ...], many: tuple[Reference, ...]) -> int:
+    """Of the tokens that would end at least 5 ragged requests early, the one that would end fewest of the many."""
+    enders = [token for token in range(VOCABULARY) if sum(token in r.output[:-1] for r in ragged) >= 5]
+    return min(enders, key=lambda token: sum(token in reference.output for reference in many))
 
 
 def _write_target(folder: Path) -> None:
@@ -142,7 +163,7 @@ def _write_target(folder: Path) -> None:
         num_nextn_predict_layers=0,
         rope_theta=10000.0,
     )
-    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer = Tokenizer(models.WordLevel({word(i): i for i in range(VOCABULARY)}, unk_token=word(0)))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.decoder = decoders.Fuse()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)

@@ -73,9 +73,8 @@ def test_verify_batch(kind):
     """Each node sees the prefix (also an empty one) and the nodes that its row of the mask names."""
     table, requests = table_and_requests(1, 3)
     nodes, prefixes = 5, [0, 11, 25]
-    tree = torch.tensor(
-        [[[c == r or (c < r and rng.random() < 0.5) for c in range(5)] for r in range(5)] for _ in "abc"]
-    )
+    tree = torch.rand(3, nodes, nodes, generator=torch.Generator().manual_seed(1)) < 0.5
+    tree = tree.tril() | torch.eye(nodes, dtype=torch.bool)
     visible = []
     for i, (request, prefix) in enumerate(zip(requests, prefixes, strict=True)):
         cells = table[request].tolist()
