@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -16,19 +17,21 @@ INFO = {"model_path": "/t", "version": "0.5.23", "speculative_algorithm": "EAGLE
 
 @pytest.fixture
 def server():
-    """Answers (method, path) with what `answers` holds: (status, body), or a function of the request's body."""
+    """Answers (method, path) with what `answers` holds: (status, body), or a function that gives them."""
     answers, seen = {("GET", "/health"): (200, "")}, []
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             seen.append((self.command, self.path, json.loads(body) if body else None, dict(self.headers)))
-            status, answer = answers.get((self.command, self.path.partition("?")[0]), (404, {"detail": "Not Found"}))
+            answer = answers.get((self.command, self.path.partition("?")[0]), (404, {"detail": "Not Found"}))
+            status, answer = answer() if callable(answer) else answer
             payload = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(payload)))
             self.end_headers()
-            self.wfile.write(payload)
+            with suppress(BrokenPipeError, ConnectionResetError):  # a client that did not wait
+                self.wfile.write(payload)
 
         do_GET = do_POST = _serve
 
@@ -99,6 +102,16 @@ def test_the_owners_word_on_a_dead_server_is_what_is_raised():
     client = ServerClient(f"http://127.0.0.1:{free_port()}", why_dead=lambda: WiringError("it died of grief"))
     with pytest.raises(WiringError, match="died of grief"):
         client.generate([1], 1)
+
+
+def test_a_server_that_takes_too_long_is_told_from_one_that_is_not_there(server):
+    release = threading.Event()
+    server.answers["GET", "/server_info"] = lambda: (release.wait(30), (200, INFO))[1]
+    try:
+        with pytest.raises(WiringError, match="no answer to /server_info in time.*within 1 s"):
+            ServerClient(server.url, timeout=1).server_info()
+    finally:
+        release.set()
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:30000", "ftp://host", "http://", ""])

@@ -40,7 +40,7 @@ class ServerClient:
     def __init__(
         self,
         url: str,
-        timeout: float = 120.0,
+        timeout: float = 600.0,
         *,
         api_key: str = "",
         why_dead: Callable[[], WiringError | None] = lambda: None,
@@ -146,13 +146,17 @@ class ServerClient:
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             return self._http.request(method, path, **options)
-        except httpx.TimeoutException:
-            problem, found = f"no answer to {path} in time", "a timeout"
+        except httpx.ReadTimeout:
+            plain = WiringError(
+                f"no answer to {path} in time", where=self.url, expected=f"within {self._http.timeout.read:.0f} s",
+                remedy="The server is busy or hangs: look at its log and at the load of its machine",
+            )  # fmt: skip
         except httpx.HTTPError as error:
-            problem, found = f"nothing answers {path}", str(error) or type(error).__name__
-        raise self._why_dead() or WiringError(
-            problem, where=self.url, found=found, remedy="Check that the server runs and that the address is right"
-        )
+            plain = WiringError(
+                f"nothing answers {path}", where=self.url, found=str(error) or type(error).__name__,
+                remedy="Check that the server runs and that the address is right",
+            )  # fmt: skip
+        raise self._why_dead() or plain
 
 
 def _json(response: httpx.Response) -> Any:

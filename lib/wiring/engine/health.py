@@ -18,7 +18,7 @@ _TAIL_BYTES = 256_000
 _STAGES = (
     ("The server is fired up", "ready"),
     ("Uvicorn running", "warming up"),
-    ("CUDA graph", "capturing CUDA graphs"),
+    ("CUDA graph begin", "capturing CUDA graphs"),
     ("Memory pool end", "setting up attention"),
     ("Load weight end", "allocating the KV cache"),
     ("Load weight begin", "loading weights"),

@@ -94,7 +94,7 @@ def start(
     *,
     timeout_s: float = 300.0,
     progress: Progress | None = None,
-    request_timeout_s: float = 120.0,
+    request_timeout_s: float = 600.0,
 ) -> Iterator[RunningServer]:
     """Start a server, wait until it is ready, and end all of its processes with the block, whatever ends the block.
 
@@ -128,7 +128,7 @@ def start(
         client.close()
 
 
-def attach(url: str, *, request_timeout_s: float = 120.0, api_key: str = "") -> RunningServer:
+def attach(url: str, *, request_timeout_s: float = 600.0, api_key: str = "") -> RunningServer:
     """Use a server that runs already, here or elsewhere; it is never stopped.
 
     Raises WiringError when nothing answers at `url`, when what answers is not SGLang, or when it is not healthy.
