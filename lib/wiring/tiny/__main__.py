@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from wiring.errors import WiringError
+from wiring.tiny.config import STAGES
 
-STAGES = ("target", "states", "draft")
 EXAMPLES = """examples:
-  python -m wiring.tiny --out my_pair                  everything, about half an hour on two cores
+  python -m wiring.tiny --out my_pair                  everything, 15 to 30 minutes on two free cores
   python -m wiring.tiny --out my_pair --only draft     the draft again, from the target and states that are there
   python -m wiring.tiny --out trial --smoke            every file in a minute, trained for a few steps only
 """
@@ -27,6 +28,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder of the pair; new, empty, or of an earlier run")
     parser.add_argument("--seed", type=int, default=0, help="decides documents and first weights (default 0)")
     parser.add_argument("--only", choices=STAGES, action="append", help="make this part only; may be given again")
+    parser.add_argument(
+        "--draft-seeds", type=int, default=1, metavar="N",
+        help="train N drafts, from the seed and those after it, and measure all; the first is kept (default 1)",
+    )  # fmt: skip
     parser.add_argument("--smoke", action="store_true", help="train for a few steps only, to try the machinery")
     return parser
 
@@ -40,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     stages = [stage for stage in STAGES if not chosen.only or stage in chosen.only]
     try:
-        manifest = make(chosen.out, chosen.seed, stages, SMOKE if chosen.smoke else Plan())
+        plan = replace(SMOKE if chosen.smoke else Plan(), draft_seeds=max(1, chosen.draft_seeds))
+        manifest = make(chosen.out, chosen.seed, stages, plan)
     except WiringError as error:
         print(error, file=sys.stderr)
         return 2

@@ -8,6 +8,7 @@ from typing import Any
 
 from wiring.boundary import Layout
 
+STAGES = ("target", "states", "draft")  # in this order, and the folders that they make
 TRAINED_LAYOUT: Layout = (0, 3, 31)  # what the draft's fc is trained on
 REQUESTED_IDS = (3, 31, 59)  # what the draft's config asks for; SGLang 0.5.23 takes them as boundaries on this target
 STORED_BOUNDARIES: Layout = (0, 3, 31, 59)  # what the saved training states hold

@@ -19,7 +19,7 @@ from wiring.files.states import iter_states
 from wiring.files.tensors import read_json
 from wiring.models.eagle3 import Eagle3Draft
 from wiring.tiny import corpus
-from wiring.tiny.config import STORED_BOUNDARIES, TRAINED_LAYOUT, DraftSizes, TargetSizes
+from wiring.tiny.config import STAGES, STORED_BOUNDARIES, TRAINED_LAYOUT, DraftSizes, TargetSizes
 from wiring.tiny.draft_train import DraftTraining, coverage, frequent_ids, train_draft, write_draft
 from wiring.tiny.export import load_target, write_target
 from wiring.tiny.measure import BEYOND, broken_bounds, folder_bytes, measure_draft, text_rows
@@ -29,7 +29,6 @@ from wiring.tiny.states import observe, write_states
 from wiring.tiny.target_model import StackedTarget
 from wiring.tiny.target_train import TargetTraining, accuracy_by_kind, train_target
 
-STAGES = ("target", "states", "draft")
 MANIFEST = "manifest.json"
 
 
@@ -41,7 +40,7 @@ class Plan:
     draft: DraftSizes = field(default_factory=DraftSizes)
     target_training: TargetTraining = field(default_factory=TargetTraining)
     draft_training: DraftTraining = field(default_factory=DraftTraining)
-    draft_seeds: int = 3  # drafts trained from the pair's seed and those after it; the first ships, all are measured
+    draft_seeds: int = 1  # drafts trained from the pair's seed and those after it; the first ships, all are measured
     state_documents: int = 64
     state_length: int = 160  # tokens
     prompts: int = 24
@@ -53,7 +52,6 @@ SMOKE = Plan(
         short_steps=2, short_batch=2, short_length=48, long_steps=1, long_batch=1, long_length=64, compiled=False
     ),
     draft_training=DraftTraining(documents=8, length=96, steps=3, batch=4, unroll=2),
-    draft_seeds=1,
     state_documents=2,
     state_length=64,
     prompts=2,
