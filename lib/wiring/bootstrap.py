@@ -105,7 +105,7 @@ def choose_route(asked: str, has_device=has_cuda_device) -> str:
 def plan(project: dict, route: str) -> tuple[Step, ...]:
     """The steps of a route, in order, from the pins in pyproject.toml."""
     extras = project["project"]["optional-dependencies"]
-    settings = project.get("tool", {}).get("wiring", {}).get("bootstrap", {})
+    settings = project["tool"]["wiring"]["bootstrap"]
     pins = tuple(project["project"]["dependencies"]) + tuple(extras["lab"]) + tuple(extras["test"])
     itself = {key: project["project"].get(key) for key in ("name", "version", "scripts", "entry-points")}
     last = Step(
@@ -113,16 +113,16 @@ def plan(project: dict, route: str) -> tuple[Step, ...]:
         "the package wiring, in place",
         "10 s",
         ("-e", "."),
-        ("--no-deps",),
-        settles=json.dumps([itself, project.get("tool", {}).get("setuptools")], sort_keys=True),
+        ("--no-deps", "--no-build-isolation"),
+        settles=json.dumps([itself, project["tool"].get("setuptools")], sort_keys=True),
     )
-    pip = Step("pip", "the installer itself", "5 s", (f"pip=={settings['pip']}",)) if "pip" in settings else None
+    tools = Step("tools", "the installer itself", "5 s", tuple(settings["tools"]))
     if route == "gpu":
         pins += tuple(extras["gpu"])
         packages = Step("packages", "SGLang with its CUDA packages", "10 to 20 minutes, 10 GB", pins)
-        steps = (pip, packages, last)
+        steps = (tools, packages, last)
     else:
-        constraints = tuple(settings.get("cpu-constraints", ()))
+        constraints = tuple(settings["cpu-constraints"])
         packages = Step(
             "packages",
             "torch and all libraries",
@@ -131,8 +131,8 @@ def plan(project: dict, route: str) -> tuple[Step, ...]:
             constraints=constraints,
         )
         bare = Step("sglang", "SGLang without CUDA", "20 s", tuple(extras["cpu-nodeps"]), ("--no-deps",))
-        steps = (pip, packages, bare, last)
-    return tuple(step for step in steps if step is not None)
+        steps = (tools, packages, bare, last)
+    return steps
 
 
 def _minor() -> str:

@@ -99,8 +99,8 @@ class Toy:
         """Run it in this process."""
         return run_chain(self.profile, **{**self.arguments(), **more})
 
-    def start(self) -> subprocess.Popen:
-        """Run it in a process of its own, as a terminal would."""
+    def start(self, names: list[str]) -> subprocess.Popen:
+        """Run the named notebooks in a process of its own, as a terminal would."""
         code = (
             "import sys; from pathlib import Path; from wiring.chain.run import Link, run_chain;"
             "from wiring.chain.execute import Terminated\n"
@@ -108,7 +108,7 @@ class Toy:
             f"links = [Link(*pair) for pair in {[(link.name, link.artefact) for link in self.links]!r}]\n"
             "try:\n"
             "    run_chain(root / 'toy.yaml', run_root=root / 'runs', notebooks_dir=root / 'notebooks', links=links,"
-            " library=root / 'library')\n"
+            f" library=root / 'library', names={names!r})\n"
             "except KeyboardInterrupt: sys.exit(130)\n"
             "except Terminated: sys.exit(143)\n"
         )

@@ -28,7 +28,9 @@ def project(root):
 @pytest.fixture(scope="module")
 def lists(project):
     """Every list of requirements by name."""
-    return {"": project["project"]["dependencies"], **project["project"]["optional-dependencies"]}
+    tools = project["tool"]["wiring"]["bootstrap"]["tools"]
+    extras = project["project"]["optional-dependencies"]
+    return {"": project["project"]["dependencies"], "tools": tools, **extras}
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +62,9 @@ def test_no_package_stands_twice_in_what_one_route_installs(lists):
 
 
 def test_constraints_agree_with_the_pins(project, lists):
-    settings = project.get("tool", {}).get("wiring", {}).get("bootstrap", {})
+    settings = project["tool"]["wiring"]["bootstrap"]
     pins = {canonicalize_name((r := Requirement(text)).name): r.specifier for name in lists for text in lists[name]}
-    for text in settings.get("cpu-constraints", ()):
+    for text in settings["cpu-constraints"]:
         constraint = Requirement(text)
         name = canonicalize_name(constraint.name)
         assert name not in pins, f"{name} is pinned above; it needs no constraint"

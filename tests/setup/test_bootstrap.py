@@ -26,6 +26,9 @@ cpu-nodeps = ["sglang==1"]
 gpu = ["sglang==1"]
 [project.scripts]
 toy = "toy:main"
+[tool.wiring.bootstrap]
+tools = ["pip==1"]
+cpu-constraints = ["six==1"]
 """
 
 
@@ -75,16 +78,16 @@ def edit(project, old, new):
 
 def test_cpu_route_installs_sglang_without_its_requirements(project):
     calls = dict(install(project).calls)
-    assert list(calls) == ["packages", "sglang", "workbook"]
+    assert list(calls) == ["tools", "packages", "sglang", "workbook"]
     assert calls["packages"][-4:] == ["base==1", "lab==1", "test==1", "torch==1"]
     assert calls["sglang"][-2:] == ["--no-deps", "sglang==1"]
-    assert calls["workbook"][-3:] == ["--no-deps", "-e", "."]
+    assert calls["workbook"][-4:] == ["--no-deps", "--no-build-isolation", "-e", "."]
     assert all(command[0] == str(project / ".venv" / "bin" / "python") for command in calls.values())
 
 
 def test_gpu_route_installs_sglang_as_it_comes(project):
     calls = dict(install(project, "gpu").calls)
-    assert list(calls) == ["packages", "workbook"]
+    assert list(calls) == ["tools", "packages", "workbook"]
     assert calls["packages"][-1] == "sglang==1"
     assert "torch==1" not in calls["packages"]
     assert "--no-deps" not in calls["packages"]
@@ -103,8 +106,8 @@ def test_nothing_is_installed_twice(project):
         ('cpu-nodeps = ["sglang==1"]', 'cpu-nodeps = ["sglang==2"]', ["sglang"]),
         ('gpu = ["sglang==1"]', 'gpu = ["sglang==2"]', []),
         ('toy = "toy:main"', 'toy = "toy:other"', ["workbook"]),
-        ("[project.scripts]", '[tool.wiring.bootstrap]\npip = "26"\n[project.scripts]', ["pip"]),
-        ("[project.scripts]", '[tool.wiring.bootstrap]\ncpu-constraints = ["a==1"]\n[project.scripts]', ["packages"]),
+        ('"pip==1"', '"pip==2"', ["tools"]),
+        ('"six==1"', '"six==1", "more==1"', ["packages"]),
     ],
 )
 def test_a_changed_pin_is_installed_and_nothing_else(project, old, new, steps):
@@ -115,23 +118,23 @@ def test_a_changed_pin_is_installed_and_nothing_else(project, old, new, steps):
 
 
 def test_constraints_reach_pip(project):
-    edit(project, "[project.scripts]", '[tool.wiring.bootstrap]\ncpu-constraints = ["a==1", "b==2"]\n[project.scripts]')
+    edit(project, '"six==1"', '"six==1", "more==2"')
     command = dict(install(project).calls)["packages"]
     listed = Path(command[command.index("--constraint") + 1])
-    assert listed.read_text() == "a==1\nb==2\n"
+    assert listed.read_text() == "six==1\nmore==2\n"
 
 
 def test_another_route_or_folder_starts_afresh(project):
     install(project)
-    assert install(project, "gpu").names == ["packages", "workbook"]
+    assert install(project, "gpu").names == ["tools", "packages", "workbook"]
     moved = project.rename(project.with_name("moved"))
-    assert install(moved, "gpu").names == ["packages", "workbook"]
+    assert install(moved, "gpu").names == ["tools", "packages", "workbook"]
 
 
 def test_an_environment_that_lost_its_python_is_made_again(project):
     install(project)
     (project / ".venv" / "made").unlink()
-    assert install(project).names == ["packages", "sglang", "workbook"]
+    assert install(project).names == ["tools", "packages", "sglang", "workbook"]
 
 
 def test_a_failed_step_is_told_and_only_it_and_what_follows_run_again(project):
@@ -188,7 +191,7 @@ def test_progress_says_what_how_long_and_where(project):
 def test_a_stamp_that_cannot_be_read_counts_as_none(project):
     install(project)
     (project / ".venv" / bootstrap.STAMP).write_text("{")
-    assert install(project).names == ["packages", "sglang", "workbook"]
+    assert install(project).names == ["tools", "packages", "sglang", "workbook"]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +270,9 @@ def test_the_plan_of_this_repository_takes_every_pin(pytestconfig):
     extras = project["project"]["optional-dependencies"]
     for route, names in (("cpu", ("lab", "test", "cpu", "cpu-nodeps")), ("gpu", ("lab", "test", "gpu"))):
         planned = {pin for step in plan(project, route) for pin in step.requirements}
-        wanted = set(project["project"]["dependencies"]).union(*(extras[name] for name in names))
+        wanted = {*project["project"]["dependencies"], *project["tool"]["wiring"]["bootstrap"]["tools"]}.union(
+            *(extras[name] for name in names)
+        )
         assert wanted <= planned
     assert set(extras) == {"lab", "test", "gpu", "cpu", "cpu-nodeps"}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -25,6 +26,9 @@ _INTERRUPT_S = 2.5  # the cell gets KeyboardInterrupt and may leave its `with` b
 _PATIENCE_S = 2.5  # the guards of servers see their owner gone
 _GRACE_S = 1.5  # the rest, after SIGTERM
 _AFTER_SUCCESS_S = 10.0  # a server that the last cell left running is ended by its guard: no hurry
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _State:
@@ -129,6 +133,7 @@ def _execute(order: Order, tell) -> Outcome:
         )
     except PapermillExecutionError as error:
         message = f"{error.ename}: {error.evalue}".strip(": ")
+        print(_COLOURS.sub("", "\n".join(error.traceback)), file=sys.stderr, flush=True)
         return _outcome("stopped" if _STATE.stopping else "failed", message)
     except DeadKernelError:
         return _outcome("stopped" if _STATE.stopping else "died", "the kernel died")
