@@ -10,13 +10,14 @@ from IPython.display import display
 
 
 def over(draw: Callable[..., go.Figure], **sliders: ipywidgets.Widget) -> ipywidgets.VBox:
-    """Sliders above the figure that `draw(**values)` makes; it is drawn again at each move.
+    """Sliders above the figure that `draw(**values)` makes at each move; before the first move there is none.
 
-    A plain Figure in an Output: a FigureWidget would add 5 MB of metadata to the notebook.
+    A plain Figure in an Output: a FigureWidget would add 5 MB of metadata to the notebook. Nothing is put into the
+    Output at the start, because a headless run that keeps no widget state cannot capture it.
     """
     output = ipywidgets.Output()
 
-    def update(_=None):
+    def update(_):
         figure = draw(**{name: slider.value for name, slider in sliders.items()})
         with output:
             output.clear_output(wait=True)
@@ -24,7 +25,6 @@ def over(draw: Callable[..., go.Figure], **sliders: ipywidgets.Widget) -> ipywid
 
     for slider in sliders.values():
         slider.observe(update, names="value")
-    update()
     return ipywidgets.VBox([*sliders.values(), output])
 
 
