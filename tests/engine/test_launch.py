@@ -146,6 +146,14 @@ def test_switches_reach_a_server_by_its_spec_only():
     assert base["WIRING_CAPTURE_DIR"] == "/elsewhere"
 
 
+@pytest.mark.parametrize("width, device, threads", [(64, "cpu", "1"), (4096, "cpu", None), (64, "cuda", None)])
+def test_a_narrow_target_is_served_by_one_thread_on_the_cpu(tmp_path, width, device, threads):
+    (tmp_path / "config.json").write_text(f'{{"hidden_size": {width}}}')
+    spec = ServerSpec(tmp_path, device=device)
+    assert server_environment(spec, {}).get("OMP_NUM_THREADS") == threads
+    assert server_environment(spec, {"OMP_NUM_THREADS": "6"})["OMP_NUM_THREADS"] == "6"
+
+
 def test_a_list_of_allowed_plugins_keeps_the_readers_and_gains_those_asked_for():
     spec = ServerSpec(Path("/t"), device="cuda", env={"WIRING_CAPTURE_DIR": "/here"})
     assert server_environment(spec, {"SGLANG_PLUGINS": "theirs"})["SGLANG_PLUGINS"] == "theirs,wiring_capture"

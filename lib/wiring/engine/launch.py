@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from wiring.rules.sglang import SUPPORTED, Speculation
 # Room for a few short requests; a CPU server takes its KV cache from the memory that we and the reader share.
 _CPU_SIZES = ("--max-total-tokens", "8192", "--max-running-requests", "4", "--mem-fraction-static", "0.3")
 _GRACE_S = {"cpu": 0.0, "cuda": 6.0}  # a worker killed in the midst of its work can leave device memory taken
+_NARROW = 512  # hidden size up to which one thread serves a target on the CPU
 # A switch -> the plugin that it switches on. A switch reaches a server by its ServerSpec only, never by inheritance.
 _PLUGIN_OF = {
     "WIRING_SGLANG_CPU": "wiring_cpu",
@@ -173,6 +175,19 @@ def server_command(spec: ServerSpec, port: int) -> list[str]:
     return [sys.executable, "-m", "sglang.launch_server", *flags, *spec.extra_flags]
 
 
+def _is_narrow(target: Path) -> bool:
+    """Whether the target is so small that a second thread only waits for the first.
+
+    Threads meet after every operation. Where other programs want the cores too, each meeting can cost a time slice:
+    on a busy machine of two cores a verify round of 61 layers of width 64 took 40 s with two threads, 1 s with one.
+    """
+    try:
+        width = json.loads((target / "config.json").read_text(encoding="utf-8")).get("hidden_size")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return isinstance(width, int) and width <= _NARROW
+
+
 def server_environment(spec: ServerSpec, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of the server: `base` without our switches, what the device needs, then `spec.env`."""
     environment = {name: value for name, value in base.items() if name not in _PLUGIN_OF}
@@ -182,6 +197,8 @@ def server_environment(spec: ServerSpec, base: Mapping[str, str]) -> dict[str, s
         from wiring.engine.cpu.launcher import cpu_environment
 
         environment = cpu_environment(environment)
+        if _is_narrow(spec.target):
+            environment.setdefault("OMP_NUM_THREADS", "1")
     environment.update(spec.env)
     if environment.get("SGLANG_PLUGINS"):  # a list that restricts the plugins must not lose those asked for
         wanted = [plugin for switch, plugin in _PLUGIN_OF.items() if environment.get(switch)]
