@@ -10,6 +10,7 @@ from pathlib import Path
 from wiring.case.profile import Profile
 from wiring.case.store import Case
 from wiring.engine.arguments import asked_vs_resolved
+from wiring.engine.health import quiet_lines
 from wiring.engine.launch import RunningServer, ServerSpec, attach, start
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
@@ -68,7 +69,8 @@ def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | N
     log = case.logs() / f"{name.replace(' ', '_')}.log"
     if progress:
         progress(f"starting the server of arm {name!r} (usually 20 to 60 s on the CPU; log: {log})")
-    return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s)
+    told = quiet_lines(progress, every_s=30) if progress else None
+    return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=told)
 
 
 def plain_arm(case: Case, step: str, progress: Progress | None = None) -> Arm:
