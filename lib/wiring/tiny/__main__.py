@@ -12,7 +12,7 @@ from wiring.errors import WiringError
 from wiring.tiny.config import STAGES
 
 EXAMPLES = """examples:
-  python -m wiring.tiny --out my_pair                  everything, 15 to 30 minutes on two free cores
+  python -m wiring.tiny --out my_pair                  everything, about half an hour on two free cores
   python -m wiring.tiny --out my_pair --only draft     the draft again, from the target and states that are there
   python -m wiring.tiny --out trial --smoke            every file in a minute, trained for a few steps only
 """

@@ -31,7 +31,7 @@ class TargetTraining:
     adam_lr: float = 3e-3
     warm_up: int = 40  # steps
     decay: float = 0.7  # share of the steps over which the learning rate falls to zero
-    compiled: bool = True  # where there is a C++ compiler; without, it takes about half again the time
+    compiled: bool = True  # where there is a C++ compiler; without, it takes about a fifth more time
 
     @property
     def steps(self) -> int:
