@@ -111,8 +111,8 @@ def write_state(path: str | Path, tokens: Tensor, loss_mask: Tensor, states: Ten
     import torch
 
     record = {
-        "input_ids": tokens.to("cpu", torch.int64).contiguous(),
-        "loss_mask": loss_mask.to("cpu", torch.int64).contiguous(),
+        "input_ids": tokens.to("cpu", torch.int64).clone(),  # a view would take its whole batch into the file
+        "loss_mask": loss_mask.to("cpu", torch.int64).clone(),
         "aux_hidden_state": states.detach().cpu().flatten(1)[None].clone(),
         "hidden_state": last_hidden.detach().cpu()[None].clone(),
     }
