@@ -28,16 +28,9 @@ def kernels(monkeypatch):
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory):
     """The small random target and draft, with transformers' greedy continuations (see cpu_pair.py)."""
-    import torch
-
     from wiring.models.torchvision_operators import declare_torchvision_operators
 
     declare_torchvision_operators()  # before transformers' models are imported
     import cpu_pair
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the layers are too small for more
-    try:
-        return cpu_pair.build_pair(tmp_path_factory.mktemp("pair"))
-    finally:
-        torch.set_num_threads(threads)
+    return cpu_pair.build_pair(tmp_path_factory.mktemp("pair"))

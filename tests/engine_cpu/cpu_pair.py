@@ -80,7 +80,19 @@ def build_pair(folder: Path) -> Pair:
 
 @torch.no_grad()
 def continue_greedily(model, prompts: list[list[int]], new_tokens: int) -> tuple[Reference, ...]:
-    """Argmax step by step without a KV cache, all prompts in one batch padded on the right (causal: no effect)."""
+    """Argmax step by step without a KV cache, all prompts in one batch padded on the right (causal: no effect).
+
+    On one thread: the layers are too small for more, and threads that wait for each other are slow on a busy machine.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _continue_greedily(model, prompts, new_tokens)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _continue_greedily(model, prompts: list[list[int]], new_tokens: int) -> tuple[Reference, ...]:
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     rows = torch.arange(len(prompts))
     tokens = torch.zeros(len(prompts), int(lengths.max()) + new_tokens, dtype=torch.long)

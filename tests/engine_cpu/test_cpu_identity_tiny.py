@@ -32,7 +32,7 @@ def references():
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(references, tmp_path_factory):  # references first: the two would share the cores
     draft = tmp_path_factory.mktemp("draft")  # the shipped one asks for a layout under which few drafts are right
     shutil.copytree(TINY / "draft", draft, dirs_exist_ok=True)
     config = json.loads((draft / "config.json").read_text())
