@@ -183,7 +183,10 @@ def process_zoo(tmp_path):
         import json, os, pathlib, subprocess, sys
         sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
         child = subprocess.Popen(sleep, start_new_session=True)
-        daemon = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True).pid)"
+        daemon = (
+            "import subprocess, sys\\n"
+            "print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, start_new_session=True).pid)"
+        )
         orphan = subprocess.run([sys.executable, "-c", daemon, *sleep], stdout=subprocess.PIPE, text=True).stdout
         notes = pathlib.Path({str(notes)!r})
         notes.with_suffix(".tmp").write_text(json.dumps([os.getpid(), child.pid, int(orphan)]))

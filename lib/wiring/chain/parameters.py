@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wiring.errors import WiringError
+from wiring.files import notebook as files_notebook
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -34,8 +35,7 @@ class Parameter:
 
 def open_notebook(path: str | Path) -> NotebookNode:
     """The notebook at `path`, valid nbformat 4; WiringError where it is missing or no notebook."""
-    import nbformat
-
+    nbformat = files_notebook.nbformat()
     path = Path(path)
     if not path.is_file():
         raise WiringError("there is no such notebook", where=path)

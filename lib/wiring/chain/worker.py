@@ -20,6 +20,7 @@ from typing import Any
 
 from wiring.chain.order import Order, Outcome
 from wiring.chain.processes import adopt_orphans, end_descendants, signal_group
+from wiring.files import notebook
 
 # From the stop to the end of everything, in seconds; the sum stays under the 10 that the chain promises.
 _INTERRUPT_S = 2.5  # the cell gets KeyboardInterrupt and may leave its `with` blocks
@@ -110,6 +111,7 @@ def _end_for_good() -> None:
 
 
 def _execute(order: Order, tell) -> Outcome:
+    notebook.nbformat()
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill import execute_notebook
     from papermill.engines import papermill_engines

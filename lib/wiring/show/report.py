@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wiring.errors import WiringError
+from wiring.files import notebook as files_notebook
 from wiring.files.atomic import write_text
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ _ARMS = (("plain", "baseline"), ("EAGLE-3 as served", "as_served"), ("EAGLE-3 cu
 
 def notebook_html(path: Path) -> str:
     """The body of one executed notebook as HTML that needs nothing from outside but plotly.js on the page."""
-    import nbformat
+    nbformat = files_notebook.nbformat()
     from nbconvert import HTMLExporter
 
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wiring.errors import WiringError
+from wiring.files import notebook as files_notebook
 from wiring.files.atomic import write_text
 from wiring.show.report import WIDGET
 
@@ -30,7 +31,7 @@ def save_reference(path: Path, cell_timeout_s: int = 600) -> bool:
 
     Raises WiringError, and leaves the file as it is, where a cell fails.
     """
-    import nbformat
+    nbformat = files_notebook.nbformat()
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
