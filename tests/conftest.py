@@ -1,6 +1,7 @@
 """A complete set of artefacts with plain numbers, for the store and the summary."""
 
 import pytest
+
 from wiring.case import artefacts as a
 from wiring.diagnosis import check
 from wiring.speed.measurement import ArgumentRow, Machine
@@ -89,7 +90,7 @@ def five():
             accept_rule="a",
             cured=arm("cured", 36, 2.2, 2.8),
             same_outputs=(True, True),
-            round_costs_s={3: 0.07, 7: 0.08},
+            round_costs={3: 1.2, 7: 1.3},
             replayed_acceptance_by_position=(0.7,),
             prediction=a.PredictionRow(
                 accept_length=2.8, round_s=0.075, step_s=0.06, speedup=2.1, break_even=1.25, limit=4.8

@@ -7,8 +7,10 @@ import pytest
 
 from wiring.case import live
 from wiring.case.profile import Engine, SpeculationAsked
+from wiring.case.rebenchmark import round_costs
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
+from wiring.speed.measurement import Measurement, Trial, this_machine
 
 
 def profile(tmp_path, **engine):
@@ -56,3 +58,27 @@ def test_a_running_server_is_attached_to_only_for_the_draft_as_it_is(tmp_path, m
     ):
         arm.open()
     assert opened == ["http://h:2", "http://h:1", "05-cured", "05-steps 3"]
+
+
+def test_a_round_is_priced_in_plain_steps_of_the_same_run():
+    def trial(arm, prompt, seconds, rounds=0):
+        return Trial(
+            arm=arm,
+            prompt=prompt,
+            repeat=0,
+            order=prompt,
+            seconds=seconds,
+            prefill_s=1.0,
+            output_ids=tuple(range(11)),
+            rounds=rounds,
+        )
+
+    trials = [trial("plain", 0, 11.0), trial("plain", 1, 21.0)]  # 1 s and 2 s a step: the machine slowed down
+    trials += [
+        trial("steps 3", 0, 10.0, 6),
+        trial("steps 3", 1, 19.0, 6),
+        trial("steps 7", 0, 9.0, 4),
+        trial("steps 7", 1, 17.0, 4),
+    ]
+    costs = Measurement(machine=this_machine(), order="interleaved", new_tokens=11, prompt_ids=(), trials=tuple(trials))
+    assert round_costs(costs, (3, 7)) == {3: pytest.approx(1.5), 7: pytest.approx(2.0)}

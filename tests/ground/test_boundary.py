@@ -1,6 +1,7 @@
 """The one numbering: dialects, defaults, and what a layout may be."""
 
 import pytest
+
 from wiring.boundary import Dialect, default_layout, describe, from_boundaries, parse_layout, to_boundaries
 from wiring.errors import WiringError
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from wiring.case.store import RECORDED, write_summary
 from wiring.chain.workbook import run_workbook
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from wiring.chain.workbook import run_workbook
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]

@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+
 from wiring.errors import WiringError
 from wiring.patch import draft_copy, embedding_plugin
 from wiring.patch.plan import Form, plan, with_ids

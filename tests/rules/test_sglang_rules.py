@@ -5,6 +5,7 @@ from importlib.metadata import distribution
 from types import SimpleNamespace
 
 import pytest
+
 from wiring.errors import WiringError
 from wiring.rules.sglang import (
     SUPPORTED,

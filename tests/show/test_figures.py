@@ -66,7 +66,7 @@ def test_figures_stay_small_enough_for_a_notebook():
 
 
 def test_speedup_by_steps_is_accept_length_over_the_price_of_a_round():
-    fig = figures.speedup_by_steps(1.0, {3: 0.2, 7: 0.2}, step_s=0.1)
+    fig = figures.speedup_by_steps(1.0, {3: 2.0, 7: 2.0})
     np.testing.assert_allclose(fig.data[0].y, [(n + 1) / 2 for n in range(1, 13)])
-    useless = figures.speedup_by_steps(0.0, {3: 0.1, 7: 0.2}, step_s=0.1)
+    useless = figures.speedup_by_steps(0.0, {3: 1.0, 7: 2.0})
     assert max(useless.data[0].y) <= 1 / 0.5 and useless.data[0].y[2] == 1.0

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+
 from wiring.errors import WiringError
 from wiring.speed import benchmark
 from wiring.speed.acceptance import acceptance, pool_histograms

@@ -147,7 +147,7 @@ class Rebenchmark(Concluding):
     as_served: ArmResult
     cured: ArmResult
     same_outputs: tuple[bool, ...]
-    round_costs_s: dict[int, float]
+    round_costs: dict[int, float]  # draft steps -> plain decode steps that a round costs
     prediction: PredictionRow
     replayed_acceptance_by_position: tuple[float, ...]
 

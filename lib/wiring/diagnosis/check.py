@@ -29,7 +29,8 @@ class Claim(BaseModel):
         mark, colour = ("&#10003;", "#1a7f37") if self.holds else ("&#10007;", "#cf222e")
         return (
             f'<div style="border-left:4px solid {colour};padding:2px 10px"><b style="color:{colour}">{mark}</b> '
-            f"{escape(self.claim)}<br><small>expected {escape(self.expected)}; actual {escape(self.actual)}</small></div>"
+            f"{escape(self.claim)}<br>"
+            f"<small>expected {escape(self.expected)}; actual {escape(self.actual)}</small></div>"
         )
 
 

@@ -132,15 +132,15 @@ def to_the_limit(steps: Mapping[str, float]) -> go.Figure:
     return fig
 
 
-def speedup_by_steps(acceptance: float, round_costs: dict[int, float], step_s: float, top: int = 12) -> go.Figure:
+def speedup_by_steps(acceptance: float, round_costs: dict[int, float], top: int = 12) -> go.Figure:
     """Speed-up of chains of 1..`top` drafts, each right with probability `acceptance`; the prefill left out.
 
-    Round costs lie on the line through the two measured settings (steps -> seconds).
+    Round costs lie on the line through the two measured settings (draft steps -> plain steps).
     """
     title = f"Speed-up by chain length, each draft right with probability {acceptance:.2f}"
-    fig = figure(title, "draft steps", "accept length x plain step / round")
+    fig = figure(title, "draft steps", "accept length / price of a round in plain steps")
     steps = list(range(1, top + 1))
-    y = [chain_length(acceptance, n) * step_s / round_line(round_costs, n) for n in steps]
+    y = [chain_length(acceptance, n) / round_line(round_costs, n) for n in steps]
     fig.add_scatter(x=steps, y=y, mode="lines+markers", marker_color=BLUE, name="predicted")
     fig.add_hline(y=1, line_dash="dash", line_color=GREY)
     fig.update_yaxes(rangemode="tozero")

@@ -24,7 +24,7 @@ class Prediction:
 
 
 def round_cost(costs: dict[int, float], steps: int) -> float:
-    """Seconds per round at `steps` draft steps, on the line through two other settings (steps -> seconds).
+    """The price of a round at `steps` draft steps, on the line through two other settings (steps -> price).
 
     Raises WiringError unless exactly two settings other than `steps` are given.
     """
@@ -39,7 +39,7 @@ def round_cost(costs: dict[int, float], steps: int) -> float:
 
 
 def round_line(costs: dict[int, float], steps: float) -> float:
-    """The line through two round costs (steps -> seconds) at `steps`.
+    """The line through two round costs (steps -> price, in seconds or in plain steps) at `steps`.
 
     A round is one verify, one draft-extend and `steps - 1` draft decodes, hence linear in `steps`.
     """
