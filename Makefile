@@ -14,10 +14,12 @@ SHELL := /bin/bash
 #   ROUTE    cpu or gpu: which SGLang is installed; empty: by whether there is a CUDA device
 #   RUN      more options for `wiring run`, for example RUN="--fresh"
 #   PYTEST   what `make test` tests, for example PYTEST="tests/rules -k layout"
+#   CLEAN    --yes: `make clean` does not ask
 PROFILE ?= data/profiles/cpu-tiny.yaml
 PYTHON ?=
 ROUTE ?=
 RUN ?=
+CLEAN ?=
 PYTEST ?= tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 300 -m "not live"
 export PROFILE PYTHON
 
@@ -77,6 +79,6 @@ tiny: setup ## make the tiny target, draft and states in data/tiny again from a 
 
 clean: ## remove run folders (asks first) and caches; .venv stays
 	$(ENTER)
-	if [ -x $(PY) ]; then $(PY) -m wiring clean --all; fi
+	if [ -x $(PY) ]; then $(PY) -m wiring clean --all $(CLEAN); fi
 	rm -rf .pytest_cache .ruff_cache
 	find lib tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

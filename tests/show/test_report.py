@@ -116,7 +116,8 @@ def test_verdict_stands_on_top_with_every_conclusion():
     assert ["predicted speed-up", "", "", "2.31"] in page.rows
     assert ["boundaries served, prefill", "", "(3, 31, 59)", "(0, 3, 31)"] in page.rows
     assert ["boundaries served, verify", "", "", "(0, 3, 31)"] in page.rows
-    assert "1 of 2 do not hold" in verdict_html(SUMMARY)
+    assert "1 of 2 conclusions fail" in verdict_html(SUMMARY)
+    assert [row[0] for row in page.rows if row[0] in ("holds", "FAILS")] == ["FAILS", "holds"]
     assert "All 1 conclusions hold" in verdict_html({"conclusions": SUMMARY["conclusions"][:1]})
 
 

@@ -85,10 +85,10 @@ def _read_summary(path: Path) -> dict:
 
 def verdict_html(summary: Mapping) -> str:
     """The verdict table: every conclusion with what was expected and found, then the headline figures."""
-    conclusions = summary.get("conclusions", ())
+    conclusions = sorted(summary.get("conclusions", ()), key=lambda row: row["holds"])  # what fails comes first
     failing = sum(not row["holds"] for row in conclusions)
     told = (
-        f"All {len(conclusions)} conclusions hold." if not failing else f"{failing} of {len(conclusions)} do not hold."
+        f"{failing} of {len(conclusions)} conclusions fail." if failing else f"All {len(conclusions)} conclusions hold."
     )
     rows = "".join(
         f'<tr class="{"holds" if row["holds"] else "fails"}"><td>{"holds" if row["holds"] else "FAILS"}</td>'
