@@ -161,3 +161,12 @@ def test_make_run_takes_a_profile_from_where_it_was_called(copy, tmp_path):
     assert default[2:6] == ["-m", "wiring", "run", str(copy / "data/profiles/cpu-tiny.yaml")] or default[5].startswith(
         "data/"
     )
+
+
+def test_numpy_is_pinned_on_the_cpu_route_alone(lists):
+    # SGLang 0.5.23 brings mistral_common, which asks for numpy < 2.4 (Python 3.12 and older): with a pin of our own
+    # beside it the GPU route could not be resolved at all.
+    where = [
+        name for name, texts in lists.items() if any(canonicalize_name(Requirement(t).name) == "numpy" for t in texts)
+    ]
+    assert where == ["cpu"]
