@@ -99,7 +99,7 @@ def test_what_the_attention_cannot_serve_is_refused():
         """
 import json, types
 import wiring.engine.cpu.boot
-from wiring.engine.cpu.attention import CpuAttention, CpuDraftAttention
+from wiring.engine.cpu.attention import CpuAttention, CpuDraftAttention, _DraftStep
 from wiring.errors import WiringError
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
@@ -111,15 +111,16 @@ def told(call):
         return str(problem)
 
 layer = types.SimpleNamespace(
-    sliding_window_size=128, is_cross_attention=False, attn_type=AttentionType.DECODER, layer_id=7
+    sliding_window_size=128, is_cross_attention=False, attn_type=AttentionType.DECODER, logit_cap=0.0, layer_id=7
 )
 batch = types.SimpleNamespace(encoder_lens=None, forward_mode=ForwardMode.TARGET_VERIFY)
 print(json.dumps([
     told(lambda: CpuDraftAttention(types.SimpleNamespace(page_size=16), 4, 3)),
-    told(lambda: CpuAttention.forward_extend(CpuAttention.__new__(CpuAttention), None, None, None, layer, batch)),
+    told(lambda: CpuAttention.__new__(CpuAttention).forward_extend(None, None, None, layer, batch)),
+    told(lambda: _DraftStep.__new__(_DraftStep).forward_decode(None, None, None, layer, batch)),
 ]))
 """
     )
     assert report[0].startswith("--page-size: the CPU kit drafts trees on a KV pool of single tokens only")
-    assert report[1].startswith("layer 7: the CPU kit cannot verify drafts for this kind of attention layer")
-    assert "sliding window 128" in report[1]
+    assert report[1].startswith("layer 7: the CPU kit cannot draft or verify with this kind of attention layer")
+    assert "sliding window 128" in report[1] and report[2] == report[1]

@@ -6,7 +6,8 @@ The parts, in the order in which a server's process meets them:
 - `serve`: the main script of the server's process, which its children run again;
 - `boot`: what must stand before SGLang is imported;
 - `kernels/`: the `sgl_kernel` package of the CPU server, on the path of its processes only;
-- `plugin`: the SGLang plugin that registers the attention backends of `attention`.
+- `plugin`: the SGLang plugin that registers the attention backends of `attention`, which leave the
+  arithmetic to `spans`.
 
 Nothing here acts in a process whose environment lacks `WIRING_SGLANG_CPU=1`.
 """

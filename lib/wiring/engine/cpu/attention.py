@@ -15,11 +15,32 @@ from wiring.engine.cpu.spans import Span, attend, causal_spans, draft_spans, ver
 from wiring.errors import WiringError
 
 
+def _is_plain(layer, forward_batch) -> bool:
+    """Whether a layer is decoder self-attention over the whole prefix, the only kind that spans describe."""
+    window = layer.sliding_window_size
+    return not (
+        layer.is_cross_attention
+        or layer.attn_type == AttentionType.ENCODER_ONLY
+        or forward_batch.encoder_lens is not None
+        or (window is not None and window > -1)
+        or layer.logit_cap
+    )
+
+
+def _refusal(layer) -> WiringError:
+    return WiringError(
+        "the CPU kit cannot draft or verify with this kind of attention layer",
+        where=f"layer {layer.layer_id}",
+        expected="decoder self-attention over the whole prefix",
+        found=f"sliding window {layer.sliding_window_size}, logit cap {layer.logit_cap}, type {layer.attn_type}",
+        remedy="Serve this model without a draft, or on a GPU",
+    )
+
+
 class CpuAttention(TorchNativeAttnBackend):
     """The backend of the target and of the draft's extend batches.
 
-    Batches that its parent serves and that are beyond EAGLE-3 (encoders, cross attention, sliding
-    windows) stay with the parent.
+    Prefill and plain decoding of layers beyond `_is_plain` stay with its parent.
     """
 
     def __init__(self, model_runner):
@@ -43,33 +64,17 @@ class CpuAttention(TorchNativeAttnBackend):
             prefixes, counts = batch.extend_prefix_lens.tolist(), batch.extend_seq_lens.tolist()
             self._spans = causal_spans(table, requests, prefixes, counts)
 
-    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
-        if self._parent_serves(layer, forward_batch):
-            if forward_batch.forward_mode.is_target_verify():
-                raise WiringError(
-                    "the CPU kit cannot verify drafts for this kind of attention layer",
-                    where=f"layer {layer.layer_id}",
-                    expected="decoder self-attention over the whole prefix",
-                    found=f"sliding window {layer.sliding_window_size}, type {layer.attn_type}",
-                    remedy="Serve this model without a draft, or on a GPU",
-                )
-            return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
-        return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True):
+        if _is_plain(layer, forward_batch):
+            return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
+        if forward_batch.forward_mode.is_target_verify():
+            raise _refusal(layer)
+        return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
 
-    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
-        if self._parent_serves(layer, forward_batch):
-            return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
-        return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
-
-    @staticmethod
-    def _parent_serves(layer, forward_batch) -> bool:
-        window = layer.sliding_window_size
-        return (
-            layer.is_cross_attention
-            or layer.attn_type == AttentionType.ENCODER_ONLY
-            or forward_batch.encoder_lens is not None
-            or (window is not None and window > -1)
-        )
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True):
+        if _is_plain(layer, forward_batch):
+            return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
+        return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache)
 
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache: bool) -> Tensor:
         """Write this layer's keys and values, then attend; [T, heads * Dv]."""
@@ -91,6 +96,11 @@ class _DraftStep(CpuAttention):
 
     def init_forward_metadata(self, forward_batch) -> None:
         TorchNativeAttnBackend.init_forward_metadata(self, forward_batch)
+
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True):
+        if not _is_plain(layer, forward_batch):  # the parent knows nothing of branches
+            raise _refusal(layer)
+        return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
 
 
 class CpuDraftAttention:
