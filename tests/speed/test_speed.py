@@ -71,6 +71,7 @@ def test_the_published_case_in_the_cost_model():
     length = 1 + sum(0.769**k for k in range(1, 6))
     got = predict(
         accept_length=length,
+        by_prompt=[1.0, length, 5.0],
         round_s=round_s,
         step_s=step,
         prefill_plain_s=0.0,

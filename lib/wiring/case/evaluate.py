@@ -88,15 +88,20 @@ def replay_texts(
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     layout: Layout,
     steps: int,
-) -> Replay:
-    """Draft along (prompt, output) texts that the target wrote, without a server, and pool what would be accepted.
+) -> tuple[Replay, ...]:
+    """Draft along (prompt, output) texts that the target wrote, without a server: what would be accepted in each.
 
     A server verifies all drafts of its last round, also beyond the end of the answer; so each text is continued by
     the reference for `steps` tokens, and the counts are then the server's own.
     """
-    rounds: list[int] = []
+    replays = []
     for prompt, output in texts:
         text = [*prompt, *output]
         longer = [*text, *reference.greedy(text, steps)]
-        rounds += replay(pair.model, reference, longer, len(prompt), layout, steps, end=len(text)).rounds
-    return summarise(rounds, steps)
+        replays.append(replay(pair.model, reference, longer, len(prompt), layout, steps, end=len(text)))
+    return tuple(replays)
+
+
+def pool(replays: Sequence[Replay]) -> Replay:
+    """All rounds of several replays as one."""
+    return summarise([accepted for one in replays for accepted in one.rounds], replays[0].steps)

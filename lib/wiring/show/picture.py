@@ -44,7 +44,7 @@ def draw(layout: LayoutDiff, patch: Patch, rebenchmark: Rebenchmark, path: Path)
     slots.set_xticks(range(len(layout.trained)), [f"slot {i}" for i in range(len(layout.trained))])
     slots.set_yticks(range(len(rows)), list(rows))
     slots.tick_params(length=0)
-    slots.set_title("What fills the slots of the draft's fc (captured in verify)", fontsize=11)
+    slots.set_title("Slots of the draft's fc, captured in verify", fontsize=11)
     with replacing(path) as temporary:
         fig.savefig(temporary, format="png", dpi=110, metadata={"Software": None})
 
