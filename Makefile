@@ -41,12 +41,14 @@ help: ## this list
 
 setup: ## create or update .venv; does nothing where nothing changed
 	$(ENTER)
-	for python in "$$PYTHON" python3.11 python3.12 python3.13 python3.14 python3; do
-	  if [ -n "$$python" ] && "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+	mapfile -t found < <(type -ap python3.11 python3.12 python3.13 python3.14 python3)
+	if [ -n "$$PYTHON" ]; then found=("$$PYTHON"); fi
+	for python in "$${found[@]}"; do
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
 	    exec "$$python" -I lib/wiring/bootstrap.py
 	  fi
-	  if [ -n "$$PYTHON" ]; then echo "PYTHON=$$PYTHON is no Python 3.11 or newer." >&2; exit 2; fi
 	done
+	if [ -n "$$PYTHON" ]; then echo "PYTHON=$$PYTHON is no Python 3.11 or newer." >&2; exit 2; fi
 	echo "The workbook needs Python 3.11 or newer and found none. Debian, Ubuntu: apt install python3 python3-venv;" \
 	     "or say where it is: make PYTHON=/path/to/python3.11" >&2
 	exit 2
