@@ -1,11 +1,16 @@
 """A complete set of artefacts with plain numbers, for the store and the summary."""
 
+import signal
+
 import pytest
 
 from wiring.case import artefacts as a
 from wiring.diagnosis import check
 from wiring.speed.measurement import ArgumentRow, Machine
 from wiring.speed.results import ArmResult
+
+# Tests run in the background of a script ignore Ctrl-C, and the programs that they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MACHINE = Machine(date="2026-01-02", processor="p", cores=2, python="3.11", versions={"sglang": "0.5.23"})
 
