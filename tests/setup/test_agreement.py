@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections import Counter
+from importlib import metadata
 
 import pytest
 import yaml
@@ -170,3 +171,19 @@ def test_numpy_is_pinned_on_the_cpu_route_alone(lists):
         name for name, texts in lists.items() if any(canonicalize_name(Requirement(t).name) == "numpy" for t in texts)
     ]
     assert where == ["cpu"]
+
+
+def test_every_installed_pin_admits_the_python_of_debian_12(lists, project):
+    # pip on Python 3.11.7 takes releases that Debian 12's Python 3.11.2 may not have.
+    texts = [text for texts in lists.values() for text in texts] + project["tool"]["wiring"]["bootstrap"][
+        "cpu-constraints"
+    ]
+    refused = []
+    for requirement in map(Requirement, texts):
+        try:
+            installed = metadata.metadata(requirement.name)
+        except metadata.PackageNotFoundError:
+            continue
+        if not SpecifierSet(installed["Requires-Python"] or "").contains("3.11.2"):
+            refused.append(f"{requirement.name} {installed['Version']}: {installed['Requires-Python']}")
+    assert refused == []
