@@ -1,7 +1,7 @@
 # `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-live lint notebooks lab tiny clean
+.PHONY: help setup run test test-live peers benchmarks lint notebooks lab tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
@@ -20,7 +20,7 @@ PYTHON ?=
 ROUTE ?=
 RUN ?=
 CLEAN ?=
-PYTEST ?= tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 300 -m "not live"
+PYTEST ?= tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 300 -m "not live and not peers and not benchmark"
 export PROFILE PYTHON
 
 # No file is named by make itself, so the folder may lie anywhere and have spaces in its name.
@@ -34,6 +34,11 @@ PY := .venv/bin/python
 
 define ENTER
 cd "$$HERE"
+endef
+
+# WIRING_PEERS_PYTHON names the Python of an environment that has the trainers already
+define PEERS
+$(ENTER); if [ -z "$${WIRING_PEERS_PYTHON:-}" ]; then $(PY) -I lib/wiring/bootstrap.py --peers; fi
 endef
 
 help: ## this list
@@ -62,6 +67,12 @@ test: setup ## all tests but the full live measurement, and nbval on the noteboo
 
 test-live: setup ## hold the recorded figures against a full live run
 	$(ENTER); exec $(PY) -m pytest tests -m live
+
+peers: setup ## the same numbers as other trainers' own code, installed beside it in .venv-peers (2.6 GB)
+	$(PEERS); exec $(PY) -m pytest tests/peers -m peers
+
+benchmarks: setup ## time the evaluation against the other trainers' (wants an idle machine)
+	$(PEERS); exec $(PY) -m pytest tests/benchmarks -m benchmark
 
 lint: setup ## ruff, as the checks expect it
 	$(ENTER); exec $(PY) -m ruff check lib tests conftest.py

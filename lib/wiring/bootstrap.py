@@ -1,9 +1,10 @@
-"""Make `.venv` what pyproject.toml asks for: `python3 -I lib/wiring/bootstrap.py [--route cpu|gpu]`.
+"""Make `.venv` what pyproject.toml asks for: `python3 -I lib/wiring/bootstrap.py [--route cpu|gpu] [--peers]`.
 
 Standard library only, because it runs before anything is installed. What is installed is a list of
 steps; each leaves a digest of its pins in `.venv/wiring-installed.json` when it is through, and a step
 whose digest stands there is skipped. So nothing is installed twice, a changed pin is, and an
-interrupted installation is continued: the digest is written last.
+interrupted installation is continued: the digest is written last. With `--peers` the same is done for
+`.venv-peers`: other trainers' packages, which pin libraries of their own and so cannot share `.venv`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 STAMP = "wiring-installed.json"
 UNFINISHED = "wiring-unfinished"
 ROUTE_VARIABLE = "WIRING_ROUTE"
+PEERS = "peers"  # the route that makes .venv-peers
 TESTED_PYTHON = "3.11"
 _NO_NETWORK = (
     "name resolution",
@@ -106,6 +108,8 @@ def plan(project: dict, route: str) -> tuple[Step, ...]:
     """The steps of a route, in order, from the pins in pyproject.toml."""
     extras = project["project"]["optional-dependencies"]
     settings = project["tool"]["wiring"]["bootstrap"]
+    if route == PEERS:
+        return _plan_peers(settings, project["tool"]["wiring"]["peers"])
     pins = tuple(project["project"]["dependencies"]) + tuple(extras["lab"]) + tuple(extras["test"])
     itself = {key: project["project"].get(key) for key in ("name", "version", "scripts", "entry-points")}
     last = Step(
@@ -133,6 +137,32 @@ def plan(project: dict, route: str) -> tuple[Step, ...]:
         bare = Step("sglang", "SGLang without CUDA", "20 s", tuple(extras["cpu-nodeps"]), ("--no-deps",))
         steps = (tools, packages, bare, last)
     return steps
+
+
+def _plan_peers(settings: dict, peers: dict) -> tuple[Step, ...]:
+    constraints = tuple(settings["cpu-constraints"]) + tuple(peers["constraints"])
+    return (
+        Step("tools", "the installer itself", "5 s", tuple(settings["tools"])),
+        Step(
+            "packages",
+            "torch and what the trainers import",
+            "1 to 3 minutes, 2.6 GB",
+            tuple(peers["packages"]),
+            constraints=constraints,
+        ),
+        Step(
+            "trainers",
+            "the trainers without their own pins",
+            "10 s",
+            tuple(peers["packages-nodeps"]),
+            ("--no-deps",),
+        ),
+    )
+
+
+def environment_of(root: Path, route: str) -> Path:
+    """The folder of the virtual environment that `route` makes."""
+    return root / (".venv-peers" if route == PEERS else ".venv")
 
 
 def _minor() -> str:
@@ -249,12 +279,12 @@ def explain_failure(step: Step, log: Path) -> str:
 
 
 def ensure(root: Path, route: str, *, runner=run_logged, say=print) -> tuple[str, ...]:
-    """Bring `root/.venv` up to date on `route`; the names of the steps that had to run.
+    """Bring the environment of `route` under `root` up to date; the names of the steps that had to run.
 
     `runner(command, log, step)` runs pip and returns its exit status. Raises Refusal where a step fails;
     what was installed before it stays and is not installed again.
     """
-    environment = root / ".venv"
+    environment = environment_of(root, route)
     steps = plan(read_project(root), route)
     wanted = identity(root, route)
     stamp = read_stamp(environment)
@@ -321,12 +351,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--route", default=os.environ.get(ROUTE_VARIABLE, ""), help="cpu, gpu or auto: which SGLang (default: auto)"
     )
+    parser.add_argument("--peers", action="store_true", help="the other trainers' packages, into .venv-peers")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     root = Path(__file__).resolve().parents[2]
     try:
         with alone(root):
-            route = choose_route(options.route)
+            route = PEERS if options.peers else choose_route(options.route)
             began = time.monotonic()
             ran = ensure(root, route)
             if ran:

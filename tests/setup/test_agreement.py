@@ -71,6 +71,30 @@ def test_constraints_agree_with_the_pins(project, lists):
         assert name not in pins, f"{name} is pinned above; it needs no constraint"
 
 
+def test_peers_are_pinned_as_the_workbook_pins(project, lists):
+    # Both environments then compute with the same torch and the same transformers.
+    peers = project["tool"]["wiring"]["peers"]
+    settings = project["tool"]["wiring"]["bootstrap"]
+    ours = [*settings["cpu-constraints"], *(text for texts in lists.values() for text in texts)]
+    pinned = {canonicalize_name((r := Requirement(text)).name): str(r.specifier) for text in ours}
+    for text in (*peers["packages"], *peers["packages-nodeps"], *peers["constraints"]):
+        peer = Requirement(text)
+        assert [specifier.operator for specifier in peer.specifier] == ["=="], text
+        name = canonicalize_name(peer.name)
+        assert pinned.get(name, str(peer.specifier)) == str(peer.specifier), f"{text}, and {pinned[name]} elsewhere"
+
+
+@pytest.mark.parametrize(("goal", "folder"), [("peers", "tests/peers"), ("benchmarks", "tests/benchmarks")])
+@pytest.mark.parametrize("ready", ["", "/somewhere/bin/python"])
+def test_make_installs_the_peers_unless_they_are_ready(copy, goal, folder, ready):
+    ran = make(goal, cwd=copy, WIRING_PEERS_PYTHON=ready)
+    assert ran.stderr == ""
+    calls = [line.split("|")[2:] for line in ran.stdout.splitlines()]
+    installed = ["-I", "lib/wiring/bootstrap.py", "--peers", ""]
+    asked = ["-m", "pytest", folder, "-m", goal.removesuffix("s") if goal == "benchmarks" else goal, ""]
+    assert calls == ([asked] if ready else [installed, asked])
+
+
 def test_conda_python_satisfies_requires_python(conda, project):
     (python,) = [entry for entry in conda["dependencies"] if isinstance(entry, str) and entry.startswith("python=")]
     version = python.removeprefix("python=")
@@ -148,7 +172,8 @@ def test_ci_runs_the_tests_and_passes_their_status_on(copy, tmp_path, status):
     assert (ran.returncode == 0) == (status == 0)
     asked = ran.stdout.strip().split("|")
     assert asked[:4] == [str(copy), "plotly_mimetype", "-m", "pytest"]
-    assert {"tests", "notebooks", "--nbval", "--nbval-current-env", "not live"} <= set(asked)
+    kept_out = "not live and not peers and not benchmark"
+    assert {"tests", "notebooks", "--nbval", "--nbval-current-env", kept_out} <= set(asked)
 
 
 def test_make_run_takes_a_profile_from_where_it_was_called(copy, tmp_path):

@@ -29,6 +29,10 @@ toy = "toy:main"
 [tool.wiring.bootstrap]
 tools = ["pip==1"]
 cpu-constraints = ["six==1"]
+[tool.wiring.peers]
+packages = ["torch==2"]
+packages-nodeps = ["trainer==1"]
+constraints = ["seven==1"]
 """
 
 
@@ -91,6 +95,26 @@ def test_gpu_route_installs_sglang_as_it_comes(project):
     assert calls["packages"][-1] == "sglang==1"
     assert "torch==1" not in calls["packages"]
     assert "--no-deps" not in calls["packages"]
+
+
+def test_peers_have_an_environment_of_their_own(project):
+    install(project)
+    calls = dict(install(project, bootstrap.PEERS).calls)
+    assert list(calls) == ["tools", "packages", "trainers"]
+    assert calls["packages"][-1] == "torch==2"
+    assert calls["trainers"][-2:] == ["--no-deps", "trainer==1"]
+    assert all(command[0] == str(project / ".venv-peers" / "bin" / "python") for command in calls.values())
+    listed = Path(calls["packages"][calls["packages"].index("--constraint") + 1])
+    assert listed.read_text() == "six==1\nseven==1\n"
+    assert install(project, bootstrap.PEERS).names == install(project).names == []
+    edit(project, '"trainer==1"', '"trainer==2"')
+    assert install(project, bootstrap.PEERS).names == ["trainers"]
+    assert install(project).names == []
+
+
+def test_the_route_of_make_cannot_be_the_peers():
+    with pytest.raises(Refusal, match="no route 'peers'"):
+        choose_route("peers", lambda: False)
 
 
 def test_nothing_is_installed_twice(project):
