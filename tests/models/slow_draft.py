@@ -64,7 +64,7 @@ class SlowDraft:
         return out
 
     def step(self, token, hidden, position, cache):
-        w, layer = self.w, "midlayer."
+        w, layer = self.w, "layers.0."
         x = torch.cat([
             self.norm(self.embedding[token], layer + "input_layernorm.weight"),
             self.norm(hidden, layer + "hidden_norm.weight"),

@@ -1,14 +1,13 @@
 """The draft's forward pass against a slow draft that decodes row by row with a growing cache."""
 
-from pathlib import Path
 
 import pytest
 import torch
 from slow_draft import SlowDraft, random_tensors, tiny_config
 
 from wiring.errors import WiringError
-from wiring.files.draft import DraftCheckpoint
-from wiring.models import eagle3
+from wiring.files.draft import checkpoint_from
+from wiring.models import attention
 from wiring.models.eagle3 import Eagle3Config, Eagle3Draft
 
 
@@ -17,7 +16,7 @@ def pair(seed=0, **changes):
     config = tiny_config(**changes)
     tensors = random_tensors(Eagle3Config.from_dict(config).required_shapes(), seed)
     embedding = torch.randn(40, 16, generator=torch.Generator().manual_seed(seed + 100))
-    draft = Eagle3Draft.from_checkpoint(DraftCheckpoint(Path("draft"), config, tensors), embedding)
+    draft = Eagle3Draft.from_checkpoint(checkpoint_from(config, tensors), embedding)
     return draft, SlowDraft(tensors, config, embedding)
 
 
@@ -63,7 +62,7 @@ def test_long_sequences_in_blocks_equal_one_block(monkeypatch):
     draft, _ = pair(2)
     tokens, states = text(2, 30)
     whole = draft.unroll(tokens[None], states[None], 4)
-    monkeypatch.setattr(eagle3, "_ROW_BLOCK", 7)
+    monkeypatch.setattr(attention, "block_rows", lambda device: 7)
     for a, b in zip(whole, draft.unroll(tokens[None], states[None], 4), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
 
@@ -83,7 +82,8 @@ def test_draft_ids_become_target_ids_by_offsets():
     config = tiny_config(draft_vocab_size=4)
     tensors = random_tensors(Eagle3Config.from_dict(config).required_shapes())
     tensors["d2t"] = torch.tensor([2, 2, 5, 36])
-    draft = Eagle3Draft.from_checkpoint(DraftCheckpoint(Path("d"), config, tensors), torch.zeros(40, 16))
+    del tensors["t2d"]
+    draft = Eagle3Draft.from_checkpoint(checkpoint_from(config, tensors), torch.zeros(40, 16))
     assert draft.to_target_ids(torch.tensor([[0, 1], [2, 3]])).tolist() == [[2, 3], [7, 39]]
 
 
@@ -95,7 +95,7 @@ def test_a_trained_draft_comes_back_from_its_checkpoint_tensors():
     stored = fresh.checkpoint_tensors(torch.float32)
     assert stored["t2d"].nonzero().flatten().tolist() == kept.tolist()
     assert (stored["d2t"] + torch.arange(24)).tolist() == kept.tolist()
-    again = Eagle3Draft.from_checkpoint(DraftCheckpoint(Path("d"), config, stored), embedding)
+    again = Eagle3Draft.from_checkpoint(checkpoint_from(config, stored), embedding)
     tokens, states = text(1, 8)
     for a, b in zip(
         fresh.unroll(tokens[None], states[None], 3), again.unroll(tokens[None], states[None], 3), strict=True

@@ -1,107 +1,168 @@
-"""Read an EAGLE-3 draft checkpoint in the flat format of SpecForge and SafeAILab; account for every tensor."""
+"""Read an EAGLE-3 draft checkpoint of any producer; account for every tensor, and say what does not fit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wiring.boundary import Dialect, Layout, default_layout, to_boundaries
 from wiring.errors import WiringError
-from wiring.files.draft_config import Eagle3Config
-from wiring.files.tensors import read_json, read_tensors, tensor_files
+from wiring.files.draft_check import Stored, check_config, check_tensors, check_vocabulary, fitted
+from wiring.files.draft_config import DEFAULT_SLOTS, Eagle3Config, recorded_ids
+from wiring.files.draft_producers import canonical, detect_producer
+from wiring.files.findings import Finding
+from wiring.files.tensors import read_checkpoint, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_CONFIG = "config.json"
+_NAMED = 3  # findings that an error spells out
+
 
 @dataclass(frozen=True)
 class DraftCheckpoint:
-    """A draft as stored: config.json as read, and every tensor by its name in the file."""
+    """A draft: its config as read, its tensors by canonical name, and what the reader makes of them.
+
+    Names are `layers.{i}.`, `fc.weight`, `fc_norm.{i}.weight`, `input_norm.weight`, `norm.weight`, `lm_head.weight`,
+    `embed_tokens.weight`, `d2t` (int64 offsets [Vd]) and `t2d` (bool [V]); other types are as stored.
+    """
 
     folder: Path
     config: dict[str, Any]
     tensors: dict[str, Tensor]
+    shape: Eagle3Config
+    producer: str
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that make a number wrong or impossible."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def layout_hint(self, num_layers: int) -> tuple[Layout | None, str]:
+        """The layout that the draft itself records, by its producer's dialect, and in words where that comes from.
+
+        `num_layers` is the target's. SpecForge and Model Optimizer write output ids; SafeAILab and speculators from
+        0.5 on input ids, earlier speculators output ids. None where the ids do not say it: other ids than slots, none
+        and another slot count than 3, or a reading ("sglang") that depends on the target's architecture.
+        """
+        ids, where = recorded_ids(self.config, self.producer)
+        slots = self.shape.num_slots
+        if ids is None:
+            if slots != DEFAULT_SLOTS:
+                return None, f"no {where} in the config, and no default for {slots} slots"
+            try:
+                return default_layout(num_layers), f"no {where} in the config: the default layers of its producer"
+            except WiringError as error:
+                return None, f"no {where} in the config, and {error.problem}"
+        if len(ids) != slots:
+            return None, f"{where} names {len(ids)} layers, fc takes {slots} states"
+        if self.producer == "sglang":
+            return None, f"{where} {list(ids)}: what SGLang makes of them depends on the target (wiring.rules.sglang)"
+        dialect, why = _dialect(self.config, self.producer)
+        return to_boundaries(ids, dialect), f"{where} {list(ids)}, {dialect}s as {why} writes them"
 
 
-def read_draft(folder: str | Path) -> DraftCheckpoint:
-    """Read config.json and all tensors, and check names, shapes and the vocabulary map.
+def read_draft(
+    folder: str | Path,
+    *,
+    producer: str = "",
+    norm_output: str = "",
+    strict: bool = True,
+    config_file: str | Path | None = None,
+) -> DraftCheckpoint:
+    """Read config.json and all tensors of a draft, and check names, shapes, numbers and the vocabulary maps.
 
-    Raises WiringError naming file and tensor when one is missing, unknown, of a wrong shape or not finite, when a
-    draft id maps outside the target's vocabulary, or when t2d and d2t disagree. An engine drops unknown names and
-    leaves missing tensors at their initial values without a word; that is why both are errors here.
+    `folder` holds safetensors (one file or shards with an index), or pytorch_model.bin (likewise), or SpecForge's
+    training_state.pt, which may also be named itself; nothing is unpickled. `producer` "" is told from the content,
+    "sglang" reads a flat file as SGLang 0.5.23 serves it. `norm_output`: see `Eagle3Config.from_dict`. `config_file`
+    is the config where it does not stand beside the tensors, as with a training_state.pt.
+
+    Raises WiringError when a file is missing, damaged or holds pickled objects, when the config asks for a forward
+    pass that is not implemented, and, if `strict`, when a finding is an error: a tensor that is missing, of a wrong
+    shape or not finite, a draft id outside the target's vocabulary, vocabulary maps that disagree.
     """
     folder = Path(folder)
-    config = read_json(folder / "config.json", "the draft's config")
-    shape = Eagle3Config.from_dict(config, folder / "config.json")
-    tensors = read_tensors(folder)
-    files = tensor_files(folder)
-    required, known = shape.required_shapes(), shape.optional_shapes() | shape.required_shapes()
-    for name in required:
-        if name not in tensors:
-            raise WiringError(
-                f"tensor {name} is missing from the draft",
-                where=folder,
-                expected=_words(required[name]),
-                found="nothing",
-            )
-    for name, tensor in tensors.items():
-        if name not in known:
-            raise WiringError(
-                f"tensor {name} is unknown to the flat EAGLE-3 format",
-                where=files[name],
-                expected=", ".join(sorted(known)),
-                found=f"{name} {_words(tensor.shape)}",
-                remedy="An engine would drop it without a word; the draft may come from another trainer",
-            )
-        if tuple(tensor.shape) != known[name]:
-            raise WiringError(
-                f"tensor {name} has the wrong shape for the draft's config",
-                where=files[name],
-                expected=_words(known[name]),
-                found=_words(tensor.shape),
-                remedy=_shape_remedy(name, shape),
-            )
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise WiringError(f"tensor {name} holds NaN or infinity", where=files[name])
-    _check_vocabulary(tensors, shape, files)
-    return DraftCheckpoint(folder, config, tensors)
-
-
-def _check_vocabulary(tensors: dict[str, Tensor], shape: Eagle3Config, files: dict[str, Path]) -> None:
-    """d2t holds offsets: target id = draft id + d2t[draft id]; t2d marks the target ids that are reached."""
-    import torch
-
-    if "d2t" not in tensors:
-        return
-    reached = torch.arange(shape.draft_vocab_size) + tensors["d2t"].long()  # [Vd]
-    outside = (reached < 0) | (reached >= shape.vocab_size)
-    if bool(outside.any()):
-        first = int(outside.nonzero()[0])
+    home = folder.parent if folder.is_file() else folder
+    where = home / _CONFIG if config_file is None else Path(config_file)
+    if folder.exists() and not where.exists() and (folder.suffix == ".pt" or (folder / "training_state.pt").exists()):
         raise WiringError(
-            "tensor d2t maps a draft id outside the target's vocabulary",
-            where=files["d2t"],
-            expected=f"target ids 0..{shape.vocab_size - 1}",
-            found=f"draft id {first} -> {int(reached[first])}",
-            remedy="d2t must hold offsets (target id minus draft id), not target ids",
+            "SpecForge's checkpoint comes without the draft's config",
+            where=where,
+            remedy="Copy the config of the training (its --draft-config) there, or name it as config_file",
         )
-    if "t2d" in tensors:
-        marked = torch.zeros(shape.vocab_size, dtype=torch.bool)
-        marked[reached] = True
-        differing = int((marked != tensors["t2d"].bool()).sum())
-        if differing or int(marked.sum()) != shape.draft_vocab_size:
-            raise WiringError(
-                "the vocabulary maps t2d and d2t disagree",
-                where=files["t2d"],
-                expected=f"t2d marks the {shape.draft_vocab_size} ids that d2t reaches",
-                found=f"{differing} ids differ, d2t reaches {int(marked.sum())} different ids",
-            )
+    config = read_json(where, "the draft's config")
+    tensors, files = read_checkpoint(folder)
+    return checkpoint_from(
+        config,
+        tensors,
+        folder=home,
+        producer=producer,
+        norm_output=norm_output,
+        strict=strict,
+        files=files,
+        where=where,
+    )
 
 
-def _shape_remedy(name: str, shape: Eagle3Config) -> str:
-    if name != "fc.weight":
-        return ""
-    return f"The config says {shape.num_slots} states of width {shape.target_hidden_size}: check its layer ids"
+def checkpoint_from(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    *,
+    folder: Path = Path("draft"),
+    producer: str = "",
+    norm_output: str = "",
+    strict: bool = True,
+    files: Mapping[str, Path] | None = None,
+    where: object = "",
+) -> DraftCheckpoint:
+    """As `read_draft`, of a config and tensors in memory, by any producer's names; `files` says where each lies."""
+    producer = producer or detect_producer(config, tensors)
+    where = where or folder / _CONFIG
+    shape = Eagle3Config.from_dict(config, where, producer, norm_output)
+    names = {canonical(name): name for name in tensors}
+    stored = Stored(
+        tensors={canonical(name): tensor for name, tensor in tensors.items()},
+        names=names,
+        files={new: (files or {}).get(old, folder) for new, old in names.items()},
+        folder=folder,
+    )
+    twice = sorted(set(tensors) - set(names.values()))
+    findings = [
+        Finding("unused tensor", "error", stored.where(canonical(name)), f"the file also holds it as {name}")
+        for name in twice
+    ]
+    shape, decided = fitted(shape, stored, config, producer)
+    findings += decided + check_tensors(shape, stored)
+    maps, on_maps = check_vocabulary(shape, stored)
+    findings += on_maps + check_config(shape, config, producer, norm_output, str(where))
+    checkpoint = DraftCheckpoint(folder, dict(config), dict(stored.tensors) | maps, shape, producer, tuple(findings))
+    if strict and checkpoint.errors:
+        raise _refusal(checkpoint.errors)
+    return checkpoint
 
 
-def _words(shape: Any) -> str:
-    return "[" + ", ".join(str(n) for n in shape) + "]"
+def _refusal(errors: tuple[Finding, ...]) -> WiringError:
+    first, *others = errors[:_NAMED]
+    text = "; ".join([first.evidence, *(f"{other.where}: {other.evidence}" for other in others)])
+    if len(errors) > _NAMED:
+        text += f"; and {len(errors) - _NAMED} more"
+    return WiringError(f"the draft's tensors and config do not fit: {text}", where=first.where, remedy=first.remedy)
+
+
+def _dialect(config: Mapping[str, Any], producer: str) -> tuple[Dialect, str]:
+    if producer == "speculators":
+        version = str(config.get("speculators_version") or "")
+        parts = [int(part) if part.isdigit() else 0 for part in version.split(".")[:2]]
+        if version and parts < [0, 5]:
+            return Dialect.OUTPUT_ID, f"speculators {version}"
+        return (
+            Dialect.INPUT_ID,
+            f"speculators {version}" if version else "speculators from 0.5 on (no version recorded)",
+        )
+    if producer == "safeailab":
+        return Dialect.INPUT_ID, "SafeAILab"
+    return Dialect.OUTPUT_ID, "Model Optimizer" if producer == "modelopt" else "SpecForge"

@@ -1,4 +1,8 @@
-"""Read safetensors folders: one file, or shards with an index. Nothing is ever unpickled."""
+"""Read the tensors of a model folder: one file, or shards with an index. Nothing is ever unpickled.
+
+Models come as safetensors. Drafts may also come as torch files (`pytorch_model.bin`, SpecForge's `training_state.pt`),
+which are opened for tensors and plain values only.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,11 @@ if TYPE_CHECKING:
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "training_state.pt")
+TORCH_INDEX = "pytorch_model.bin.index.json"
+TORCH_SINGLE = "pytorch_model.bin"
+TRAINING_STATE = "training_state.pt"  # SpecForge, `training/checkpoint.py`
+_PICKLED = (TORCH_SINGLE, TORCH_INDEX, TRAINING_STATE)
+_DRAFT_OF_STATE = "draft_state_dict"
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -39,23 +47,125 @@ def tensor_names(folder: str | Path) -> dict[str, Path]:
         raise WiringError("the model folder does not exist", where=folder, remedy="Check the path")
     if not (folder / INDEX).exists():
         return dict.fromkeys(_names(_single(folder)), folder / SINGLE)
-    listed = read_json(folder / INDEX, "the safetensors index").get("weight_map")
-    if not isinstance(listed, dict) or not listed or not all(isinstance(shard, str) for shard in listed.values()):
-        raise WiringError("the safetensors index has no weight_map", where=folder / INDEX)
-    return {name: folder / shard for name, shard in listed.items()}
+    return _listed(folder / INDEX, "the safetensors index")
 
 
 def tensor_files(folder: str | Path) -> dict[str, Path]:
     """As `tensor_names`, with every shard opened. Raises WiringError when index and shards disagree."""
     listed = tensor_names(folder)
-    held = {shard: set(_names(shard)) for shard in sorted(set(listed.values()))}
+    _check_index(listed, {shard: set(_names(shard)) for shard in sorted(set(listed.values()))})
+    return listed
+
+
+def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Path]]:
+    """Read all tensors of a draft to CPU memory, as stored, and the file that holds each.
+
+    `path` is a folder or SpecForge's training_state.pt itself. A folder's safetensors are taken before its
+    pytorch_model.bin, and that before a training_state.pt. Raises WiringError when there is none of them, when a file
+    is damaged or holds pickled objects, and when index and shards disagree.
+    """
+    path = Path(path)
+    if path.is_file():
+        return _torch_checkpoint({path: _draft_state(path)})
+    if not path.is_dir() or (path / INDEX).exists() or (path / SINGLE).exists():
+        return read_tensors(path), tensor_files(path)
+    if (path / TORCH_INDEX).exists():
+        listed = _listed(path / TORCH_INDEX, "the index of the torch files")
+        shards = {shard: _torch_file(shard) for shard in sorted(set(listed.values()))}
+        _check_index(listed, {shard: set(held) for shard, held in shards.items()})
+        return _torch_checkpoint(shards)
+    if (path / TORCH_SINGLE).exists():
+        return _torch_checkpoint({path / TORCH_SINGLE: _torch_file(path / TORCH_SINGLE)})
+    if (path / TRAINING_STATE).exists():
+        return _torch_checkpoint({path / TRAINING_STATE: _draft_state(path / TRAINING_STATE)})
+    inside = sorted(entry.parent.name for entry in path.glob(f"*/{TRAINING_STATE}"))
+    raise WiringError(
+        "no weights here",
+        where=path,
+        expected=", ".join((SINGLE, INDEX, TORCH_SINGLE, TORCH_INDEX, TRAINING_STATE)),
+        found=f"training checkpoints {', '.join(inside[:4])}" if inside else "",
+        remedy="Name one of the checkpoints" if inside else "Check the path",
+    )
+
+
+def _listed(index: Path, what: str) -> dict[str, Path]:
+    listed = read_json(index, what).get("weight_map")
+    if not isinstance(listed, dict) or not listed or not all(isinstance(shard, str) for shard in listed.values()):
+        raise WiringError(f"{what} has no weight_map", where=index)
+    return {name: index.parent / shard for name, shard in listed.items()}
+
+
+def _check_index(listed: dict[str, Path], held: dict[Path, set[str]]) -> None:
     for name, shard in listed.items():
         if name not in held[shard]:
             raise WiringError(f"the index promises tensor {name}, but the shard lacks it", where=shard)
     for shard, names in held.items():
         if extra := sorted(names - listed.keys()):
             raise WiringError(f"the shard holds tensor {extra[0]}, which the index does not list", where=shard)
-    return listed
+
+
+def _torch_checkpoint(shards: dict[Path, dict[str, Tensor]]) -> tuple[dict[str, Tensor], dict[str, Path]]:
+    tensors = {name: tensor for held in shards.values() for name, tensor in held.items()}
+    return tensors, {name: file for file, held in shards.items() for name in held}
+
+
+def _draft_state(file: Path) -> dict[str, Tensor]:
+    """The draft's tensors of a SpecForge training checkpoint, or of a torch file that holds nothing else."""
+    state = _load_torch(file)
+    if isinstance(state, dict) and _DRAFT_OF_STATE in state:
+        state = state[_DRAFT_OF_STATE]
+    elif file.name == TRAINING_STATE:
+        raise WiringError(
+            "the training checkpoint holds no draft",
+            where=file,
+            expected=_DRAFT_OF_STATE,
+            found=", ".join(map(str, state)) if isinstance(state, dict) else type(state).__name__,
+        )
+    return _only_tensors(state, file)
+
+
+def _torch_file(file: Path) -> dict[str, Tensor]:
+    return _only_tensors(_load_torch(file), file)
+
+
+def _only_tensors(state: Any, file: Path) -> dict[str, Tensor]:
+    import torch
+
+    odd = [n for n, t in state.items() if not isinstance(t, torch.Tensor)] if isinstance(state, dict) else ["the file"]
+    if odd:
+        raise WiringError(
+            "not a state dict of tensors", where=file, expected="tensors by name", found=f"{odd[0]} is none"
+        )
+    return {str(name): tensor.detach().clone() for name, tensor in state.items()}  # not a view of the mapped file
+
+
+def _load_torch(file: Path) -> Any:
+    import pickle
+    import zipfile
+
+    import torch
+
+    try:
+        mapped = zipfile.is_zipfile(file)  # an optimizer's state beside the draft then stays on disk
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except FileNotFoundError:
+        raise WiringError("a torch file is missing", where=file, remedy="Copy it again") from None
+    except pickle.UnpicklingError as error:
+        if "weights" not in str(error).lower():
+            raise WiringError("the file is cut off or is no torch file", where=file, remedy="Copy it again") from None
+        raise WiringError(
+            "the file holds pickled objects, which could run code when opened, so it was not opened",
+            where=file,
+            expected="tensors and plain values only",
+            remedy="Export it to safetensors with its trainer, where it is trusted (SpecForge: "
+            "python -m specforge.export.to_hf)",
+        ) from None
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        raise WiringError(
+            f"the file is cut off or is no torch file: {(str(error).splitlines() or [''])[0]}",
+            where=file,
+            remedy="Copy it again",
+        ) from None
 
 
 def read_tensors(folder: str | Path) -> dict[str, Tensor]:

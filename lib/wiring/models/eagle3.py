@@ -1,4 +1,4 @@
-"""The EAGLE-3 draft in plain PyTorch, as SGLang serves it: one Llama layer over [embedding, target state].
+"""The EAGLE-3 draft in plain PyTorch: Llama-style layers, the first over [embedding, target state].
 
 Row t of a sequence holds the target's state g_t and the next token x_{t+1}. Step 0 predicts x_{t+2}. Step k goes on
 from the draft's own output of step k-1 at the same row, with the text's token x_{t+1+k} at RoPE position t+k, and
@@ -12,98 +12,28 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wiring.errors import WiringError
 from wiring.files.draft_config import Eagle3Config
+from wiring.models.layers import DraftLayer, RMSNorm
+from wiring.models.rope import cosines
 
 if TYPE_CHECKING:
     from wiring.files.draft import DraftCheckpoint
 
 __all__ = ["Eagle3Config", "Eagle3Draft"]
 
-_ROW_BLOCK = 1024  # rows of attention scores held at once in steps >= 1
-
-
-class RMSNorm(nn.Module):
-    """Root mean square norm with a learned weight, computed in float32 or wider."""
-
-    def __init__(self, width: int, eps: float):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x if x.dtype == torch.float64 else x.float()
-        return F.rms_norm(wide, self.weight.shape, eps=self.eps).to(x.dtype) * self.weight
-
-
-class Attention(nn.Module):
-    """Projections of the draft's attention; its input is twice the hidden width."""
-
-    def __init__(self, c: Eagle3Config):
-        super().__init__()
-        self.head_dim = c.head_dim
-        self.q_proj = nn.Linear(2 * c.hidden_size, c.num_heads * c.head_dim, bias=False)
-        self.k_proj = nn.Linear(2 * c.hidden_size, c.num_kv_heads * c.head_dim, bias=False)
-        self.v_proj = nn.Linear(2 * c.hidden_size, c.num_kv_heads * c.head_dim, bias=False)
-        self.o_proj = nn.Linear(c.num_heads * c.head_dim, c.hidden_size, bias=False)
-
-    def heads(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries, rotated keys and values [B, heads, T, D] of x [B, T, 2H]; key heads are repeated."""
-        q, k, v = (
-            project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
-        groups = q.shape[1] // k.shape[1]
-        return (q, k, v) if groups == 1 else (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1))
-
-
-class MLP(nn.Module):
-    """SiLU-gated feed-forward."""
-
-    def __init__(self, width: int, inner: int):
-        super().__init__()
-        self.gate_proj = nn.Linear(width, inner, bias=False)
-        self.up_proj = nn.Linear(width, inner, bias=False)
-        self.down_proj = nn.Linear(inner, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
-class DraftLayer(nn.Module):
-    """The draft's only decoder layer. The residual is the state itself, not its norm."""
-
-    def __init__(self, c: Eagle3Config):
-        super().__init__()
-        self.input_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
-        self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
-        self.self_attn = Attention(c)
-        self.mlp = MLP(c.hidden_size, c.intermediate_size)
-
-    def heads(self, embeds: Tensor, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of embeds [B, T, H] beside hidden [B, T, H]."""
-        return self.self_attn.heads(torch.cat([self.input_layernorm(embeds), self.hidden_norm(hidden)], -1), cos, sin)
-
-    def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """Residual stream [B, T, H] after attention output `mixed` [B, heads, T, D] and the MLP, not normed."""
-        hidden = hidden + self.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
-
 
 class Eagle3Draft(nn.Module):
-    """A draft head over `config.num_slots` target states. Parameter names are the checkpoint's tensor names.
+    """A draft head over `config.num_slots` target states. Parameter names are the canonical tensor names.
 
-    `embedding` [V, H] is the target's, shared and never trained. `target_ids` [Vd] maps draft ids to target ids.
+    `embedding` [V, H] is the target's or the draft's own, never trained. `target_ids` [Vd] maps draft ids to target
+    ids.
     """
 
     embedding: Tensor
     target_ids: Tensor
-    inverse_frequencies: Tensor
 
     def __init__(self, config: Eagle3Config, embedding: Tensor, target_ids: Tensor | None = None):
         super().__init__()
@@ -118,27 +48,67 @@ class Eagle3Draft(nn.Module):
         if target_ids is None:
             target_ids = torch.arange(config.draft_vocab_size)
         self.config = config
-        self.fc = nn.Linear(config.num_slots * config.target_hidden_size, config.hidden_size, bias=config.fc_bias)
-        self.midlayer = DraftLayer(config)
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.fc = nn.Linear(config.fc_width, config.hidden_size, bias=config.fc_bias)
+        self.layers = nn.ModuleList(DraftLayer(config, i) for i in range(config.num_layers))
+        if config.head_norm or config.norm_output:
+            self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
-        self.register_buffer("embedding", embedding.detach().float().clone(), persistent=False)
+        if config.norm_before_fc:
+            self.input_norm = RMSNorm(config.fc_width, config.rms_norm_eps)
+        if config.fc_norm:
+            norms = (RMSNorm(config.target_hidden_size, config.rms_norm_eps) for _ in range(config.num_slots))
+            self.fc_norm = nn.ModuleList(norms)
+        self.register_buffer("embedding", embedding.detach(), persistent=False)
         self.register_buffer("target_ids", target_ids.long(), persistent=False)
-        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        self.register_buffer("inverse_frequencies", config.rope_theta**-exponents, persistent=False)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: DraftCheckpoint, embedding: Tensor) -> Eagle3Draft:
-        """Build a draft for evaluation (float32, no gradients) from a checked checkpoint and embedding [V, H].
+    def from_checkpoint(
+        cls,
+        checkpoint: DraftCheckpoint,
+        embedding: Tensor | None = None,
+        head: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> Eagle3Draft:
+        """Build a draft for evaluation (no gradients) from a checkpoint.
 
-        Raises WiringError when the embedding does not fit the draft's config.
+        `embedding` [V, H] is the target's, used where the file has none of its own (and always where the file is read
+        as SGLang serves it, which shares the target's). `head` [V, H] is the target's lm_head, likewise, at full
+        vocabulary. Raises WiringError when one of them is needed and not given, when they do not fit the draft's
+        config, and when the checkpoint lacks a tensor.
         """
-        config = Eagle3Config.from_dict(checkpoint.config, checkpoint.folder / "config.json")
-        tensors = checkpoint.tensors
+        shape, tensors = checkpoint.shape, dict(checkpoint.tensors)
+        own = tensors.get("embed_tokens.weight")
+        if own is None or (checkpoint.producer == "sglang" and embedding is not None):
+            own = embedding
+        if own is None:
+            raise WiringError(
+                "the draft has no embedding of its own",
+                where=checkpoint.folder,
+                expected="embed_tokens.weight, or the target's embedding",
+                remedy="Name the target (--target)",
+            )
+        if "lm_head.weight" not in tensors and head is not None and not shape.has_vocab_map:
+            tensors["lm_head.weight"] = head
+        with torch.device("meta"):  # no memory and no time for weights that are replaced at once
+            draft = cls(shape, own.to("meta"), None)
+        wanted = draft.state_dict()
+        for name, parameter in wanted.items():
+            found = tensors.get(name)
+            if found is None or found.shape != parameter.shape:
+                shared = name == "lm_head.weight" and found is None
+                raise WiringError(
+                    f"tensor {name} is missing from the draft" if found is None else f"tensor {name} does not fit",
+                    where=checkpoint.folder,
+                    expected=list(parameter.shape),
+                    found="nothing" if found is None else list(found.shape),
+                    remedy="Name the target, whose head it shares (--target)" if shared else "",
+                )
+        draft.load_state_dict({name: tensors[name].to(device, dtype) for name in wanted}, assign=True)
+        draft.embedding = own.detach().to(device, dtype)
         d2t = tensors.get("d2t")
-        target_ids = None if d2t is None else torch.arange(config.draft_vocab_size) + d2t.long()
-        draft = cls(config, embedding, target_ids)
-        draft.load_state_dict({name: tensors[name].float() for name in draft.state_dict()})
+        ids = torch.arange(shape.draft_vocab_size)
+        draft.target_ids = (ids if d2t is None else ids + d2t).to(device)
         return draft.eval().requires_grad_(False)
 
     @classmethod
@@ -149,7 +119,7 @@ class Eagle3Draft(nn.Module):
         `fc` starts alike for all slots: where the states' scales differ, divide each slot by its spread before
         training and fold the factors into the columns of `fc.weight` afterwards.
         """
-        draft = cls(config, embedding, target_ids)
+        draft = cls(config, embedding.float().clone(), target_ids)
         generator = torch.Generator().manual_seed(seed)
         small = ("o_proj.weight", "down_proj.weight", "lm_head.weight")
         with torch.no_grad():
@@ -157,14 +127,20 @@ class Eagle3Draft(nn.Module):
                 if parameter.dim() == 2:
                     scale = parameter.shape[1] ** -0.5 * (0.3 if name.endswith(small) else 1.0)
                     parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
-                elif name == "fc.bias":
+                elif name.endswith("bias"):
                     parameter.zero_()
         return draft
 
     def checkpoint_tensors(self, dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
-        """Every tensor of the flat checkpoint format, on the CPU: weights in `dtype`, d2t int64, t2d bool."""
+        """Every tensor of the flat checkpoint format, on the CPU: weights in `dtype`, d2t int64, t2d bool.
+
+        The first layer is called `midlayer`, as SpecForge writes it.
+        """
         ids = self.target_ids.cpu()
-        tensors = {n: p.detach().to("cpu", dtype).contiguous() for n, p in self.state_dict().items()}
+        tensors = {
+            name.replace("layers.0.", "midlayer.", 1): p.detach().to("cpu", dtype).contiguous()
+            for name, p in self.state_dict().items()
+        }
         tensors["d2t"] = ids - torch.arange(len(ids))
         tensors["t2d"] = torch.zeros(self.config.vocab_size, dtype=torch.bool).scatter(0, ids, True)
         return tensors
@@ -185,24 +161,38 @@ class Eagle3Draft(nn.Module):
 
     def unrolled(self, tokens: Tensor, states: Tensor, steps: int) -> Iterator[Tensor]:
         """As `unroll`, but one step at a time, so that only one step's logits [B, N-1, Vd] need memory."""
-        rows = tokens.shape[1] - 1
+        return (self.logits(rows) for rows in self.hidden_steps(tokens, states, steps))
+
+    def hidden_steps(self, tokens: Tensor, states: Tensor, steps: int) -> Iterator[Tensor]:
+        """As `unrolled`, but what goes into lm_head [B, N-1, H], normed as the config says.
+
+        A caller that counts some of the rows only gives those to `logits`: the head is the largest product.
+        """
+        config, rows = self.config, tokens.shape[1] - 1
         hidden = self.project(states[:, :rows])  # [B, T, H], T = N-1
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
+        first: DraftLayer = self.layers[0]
+        embedded = first.self_attn.of_embeddings(first.input_layernorm(self.embedding[tokens]))  # each [B, N, width]
+        cache: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in self.layers]
         index = torch.arange(rows, device=tokens.device)
         for step in range(steps):
-            fed = tokens[:, (index + 1 + step).clamp(max=rows)]  # [B, T]
-            cos, sin = self._rotation(index + step)
-            q, k, v = self.midlayer.heads(self.embedding[fed], hidden, cos, sin)
-            keys.append(k)
-            values.append(v)
-            hidden = self.midlayer.finish(hidden, _mix(q, keys, values))
-            normed = self.norm(hidden)
-            yield self.lm_head(normed)
-            hidden = normed if self.config.norm_output else hidden
+            fed = (index + 1 + step).clamp(max=rows)  # [T]
+            added = tuple(share[:, fed] for share in embedded)
+            # Dynamic scaling asks how long the text is: row T-1 of step k has seen its token N-1+k.
+            angles = cosines(config.rope, config.head_dim, index + (config.first_position + step), rows + 1 + step)
+            cos, sin = (part.to(hidden.dtype) for part in angles)
+            for layer, (keys, values) in zip(self.layers, cache, strict=True):
+                hidden = layer(hidden, added, cos, sin, keys, values)
+                added = None
+            normed = self.norm(hidden) if config.head_norm or config.norm_output else hidden
+            yield normed if config.head_norm else hidden
+            hidden = normed if config.norm_output else hidden
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Logits [..., Vd] of what `hidden_steps` gives [..., H]."""
+        return self.lm_head(rows)
 
     def project(self, states: Tensor) -> Tensor:
-        """`fc` over the slots side by side: [B, T, n, H] -> [B, T, draft H]. A state of the draft's width passes."""
+        """Norms and `fc` over the slots side by side: [B, T, n, H] -> [B, T, draft H]."""
         config = self.config
         if tuple(states.shape[-2:]) != (config.num_slots, config.target_hidden_size):
             raise WiringError(
@@ -211,41 +201,12 @@ class Eagle3Draft(nn.Module):
                 expected=f"{config.num_slots} states of width {config.target_hidden_size}",
                 found=f"{states.shape[-2]} states of width {states.shape[-1]}",
             )
-        side_by_side = states.flatten(-2).to(self.fc.weight.dtype)
+        states = states.to(self.fc.weight.dtype)
         # SGLang tells target states from fed-back ones by width alone, and so skips fc when they are equally wide.
-        return side_by_side if side_by_side.shape[-1] == config.hidden_size else self.fc(side_by_side)
-
-    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [T, D/2] of RoPE at integer positions [T]."""
-        angles = positions[:, None].float() * self.inverse_frequencies
-        dtype = self.fc.weight.dtype
-        return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE with the two halves of a head as the two coordinates, as Llama has it. x [B, heads, T, D]."""
-    a, b = x.unflatten(-1, (2, -1)).unbind(-2)  # unbind, not slices: its gradient is one stack
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def _mix(q: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-    """Attention of row t over step-0 keys 0..t and row t's own keys of the later steps, one softmax over both.
-
-    q [B, h, T, D]; keys and values one [B, h, T, D] per step so far. Returns [B, h, T, D].
-    """
-    if len(keys) == 1 or q.shape[2] == 0:  # a sequence of one token has no rows
-        return F.scaled_dot_product_attention(q, keys[0], values[0], is_causal=True)
-    rows, q = q.shape[2], q * q.shape[-1] ** -0.5
-    own = torch.stack([(q * key).sum(-1) for key in keys[1:]], -1)  # [B, h, T, k]
-    blocks = []
-    for start in range(0, rows, _ROW_BLOCK):
-        end = min(start + _ROW_BLOCK, rows)
-        ahead = torch.ones(end - start, end, dtype=torch.bool, device=q.device).triu(start + 1)
-        past = (q[:, :, start:end] @ keys[0][:, :, :end].mT).masked_fill(ahead, float("-inf"))  # [B, h, block, end]
-        weights = torch.cat([past, own[:, :, start:end]], -1).softmax(-1)
-        on_past, *on_own = weights.split([end] + [1] * len(values[1:]), -1)
-        mixed = on_past @ values[0][:, :, :end]
-        for weight, value in zip(on_own, values[1:], strict=True):
-            mixed = mixed + weight * value[:, :, start:end]
-        blocks.append(mixed)
-    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 2)
+        if config.skips_narrow_fc and config.fc_width == config.hidden_size:
+            return states.flatten(-2)
+        if config.norm_before_fc:
+            states = self.input_norm(states.flatten(-2)).view_as(states)
+        if config.fc_norm:
+            states = torch.stack([norm(states[..., i, :]) for i, norm in enumerate(self.fc_norm)], -2)
+        return self.fc(states.flatten(-2))

@@ -1,0 +1,129 @@
+"""Who wrote a draft checkpoint: told from config and tensor names, and each producer's names made one.
+
+Layouts read: SafeAILab/EAGLE (yuhuili's files), SpecForge 0.2.0 (`export/to_hf.py`, `training/controller.py`),
+speculators 0.9.0 (`models/eagle3`), Model Optimizer at a2fbac7b (`export/plugins/hf_spec_export.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from wiring.errors import WiringError
+
+PRODUCERS = ("specforge", "safeailab", "speculators", "modelopt", "sglang")
+FLAT = ("specforge", "safeailab", "modelopt", "sglang")  # one level of config; "sglang" is how SGLang reads such a file
+_FLAT_NAMES = ("LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3LlamaForCausalLM")
+_SPECULATORS_NAMES = ("Eagle3Speculator", "Eagle3DraftModel")
+_PREFIXES = ("draft_model.", "model.")  # a trainer's wrapper, an engine's: both name the same tensors
+_RENAMED = {
+    "midlayer.": "layers.0.", "aux_norm_low.": "fc_norm.0.", "aux_norm_mid.": "fc_norm.1.",
+    "aux_norm_high.": "fc_norm.2.",
+}  # fmt: skip
+
+# Defaults of transformers' LlamaConfig and Qwen3Config: speculators stores its layer config as what differs from them.
+_LAYER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu",
+        "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "attention_bias": False, "mlp_bias": False,
+    },
+    "qwen3": {
+        "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128, "hidden_act": "silu",
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "attention_bias": False,
+        "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28,
+    },
+}  # fmt: skip
+
+
+def detect_producer(config: Mapping[str, Any], names: Iterable[str] = ()) -> str:
+    """The producer, from the config and the tensors' names as they stand in the file."""
+    architectures = config.get("architectures") or []
+    if "speculators_model_type" in config or set(architectures) & set(_SPECULATORS_NAMES):
+        return "speculators"
+    names = list(names)
+    if any(_bare(name).startswith("layers.0.") for name in names):
+        return "modelopt"
+    # SafeAILab's config is that of a Llama model; SpecForge names its own architecture.
+    return "safeailab" if "LlamaForCausalLM" in architectures and "eagle_config" not in config else "specforge"
+
+
+def check_architecture(config: Mapping[str, Any], producer: str, where: object) -> None:
+    """Raise WiringError for a producer or a model that has another forward pass than those read here."""
+    if producer not in PRODUCERS:
+        raise WiringError("not a producer of drafts", where="producer", expected=", ".join(PRODUCERS), found=producer)
+    nested = config.get("eagle_config") or {}
+    known = _SPECULATORS_NAMES if producer == "speculators" else _FLAT_NAMES
+    architectures = config.get("architectures") or []
+    kind = config.get("speculators_model_type", "eagle3" if producer == "speculators" else None)
+    problems = {
+        f"architecture {', '.join(map(str, architectures))}": bool(set(architectures) - set(known)),
+        "multi-head latent attention (kv_lora_rank)": bool(config.get("kv_lora_rank")),
+        f"a speculators file of type {kind}": kind not in ("eagle3" if producer == "speculators" else None,),
+        "model_type llama4_text": config.get("model_type") == "llama4_text",
+        "quantised weights": bool(config.get("quantization_config")),
+        "a draft without target states (use_aux_hidden_state false)": nested.get("use_aux_hidden_state") is False,
+        "parallel draft steps": (nested.get("parallel_draft_step") or 1) != 1,
+    }  # fmt: skip
+    found = [name for name, present in problems.items() if present]
+    if found:
+        raise WiringError(
+            "this draft asks for a forward pass that is not implemented here",
+            where=where,
+            expected=f"an EAGLE-3 draft of Llama-style layers ({', '.join(known)})",
+            found="; ".join(found),
+            remedy="Its numbers would be wrong, so nothing was computed",
+        )
+
+
+def canonical(name: str) -> str:
+    """A tensor's one name here: `layers.{i}.`, `fc_norm.{i}.weight`, no wrapper's prefix."""
+    name = _bare(name)
+    for old, new in _RENAMED.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
+def as_written(name: str, names: Iterable[str]) -> str:
+    """The name under which a file whose other tensors are `names` would hold the tensor with this canonical name."""
+    midlayer = any(_bare(other).startswith("midlayer.") for other in names)
+    return "midlayer." + name.removeprefix("layers.0.") if midlayer and name.startswith("layers.0.") else name
+
+
+def layer_config(config: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """speculators' `transformer_layer_config` as one whole config, missing fields filled with its class's defaults.
+
+    Raises WiringError when it is missing, or is not of the llama or qwen3 class that speculators 0.9.0 has for
+    EAGLE-3 (without a model_type it takes qwen3).
+    """
+    nested = config.get("transformer_layer_config")
+    kind = nested.get("model_type", "qwen3") if isinstance(nested, dict) else None
+    if kind not in _LAYER_DEFAULTS:
+        raise WiringError(
+            "the speculators config has no layer config that is known here",
+            where=where,
+            expected="transformer_layer_config of model_type llama or qwen3",
+            found=repr(kind),
+        )
+    whole = _LAYER_DEFAULTS[kind] | nested | {"model_type": kind}
+    if kind == "qwen3" and not whole["use_sliding_window"]:
+        whole["sliding_window"] = None
+    return whole
+
+
+def windows(layer: Mapping[str, Any]) -> tuple[int | None, ...]:
+    """Sliding window of every layer of a filled speculators layer config, in keys; None where a layer sees all."""
+    count, window = layer["num_hidden_layers"], layer.get("sliding_window")
+    types = layer.get("layer_types")
+    if types is None:
+        first = layer["max_window_layers"] if layer["model_type"] == "qwen3" else count
+        types = ["sliding_attention" if i >= first else "full_attention" for i in range(count)]
+    return tuple(window if i < len(types) and types[i] == "sliding_attention" else None for i in range(count))
+
+
+def _bare(name: str) -> str:
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
