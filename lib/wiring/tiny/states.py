@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from wiring.boundary import Layout
-from wiring.files.states import write_state
+from wiring.files.states import write_sidecar, write_state
 from wiring.tiny import corpus
 from wiring.tiny.config import STORED_BOUNDARIES
 from wiring.tiny.target_model import StackedTarget
@@ -60,7 +60,8 @@ def observe(
 def write_states(target: StackedTarget, folder: Path, seed: int, count: int, length: int) -> None:
     """Save `count` held-out documents of `length` tokens in SpecForge's offline format, with STORED_BOUNDARIES.
 
-    Floats are bfloat16; loss_mask is 1 where the token follows from those before it. What `folder` held is replaced.
+    Floats are bfloat16; loss_mask is 1 where the token follows from those before it. `boundaries.json` names the slots.
+    What `folder` held is replaced.
     """
     documents = corpus.draw_many(f"states {seed}", count, length, "states")
     seen = observe(target, documents, STORED_BOUNDARIES)
@@ -75,5 +76,6 @@ def write_states(target: StackedTarget, folder: Path, seed: int, count: int, len
             seen.states[index].bfloat16(),
             seen.last_hidden[index].bfloat16(),
         )
+    write_sidecar(fresh, STORED_BOUNDARIES, "post")
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
