@@ -160,6 +160,11 @@ def test_states_saved_in_eight_bits_are_scaled_per_token(tmp_path):
     for token in range(5):  # 3 bits behind the point: half a step is 1/16
         for slot in range(3):
             assert torch.allclose(sample.states[token, slot], saved.states[token, slot], rtol=0.08, atol=0.01)
+    save_file(payload | {"hidden_states_scales": scales[:, 0, 0]}, folder / "hidden_states" / "hs_0.safetensors")
+    with pytest.raises(
+        WiringError, match=r"hidden_states_scales has the wrong shape \(expected \[5, 1, 1\], found \[5\]"
+    ):
+        open_states(folder, hidden_size=WIDTH)
 
 
 @pytest.mark.parametrize("name", ["specforge", "speculators", "torchspec", "modelopt"])
@@ -214,6 +219,8 @@ def test_more_or_fewer_names_than_slots(tmp_path):
             WiringError, match=r"differ in number.*expected 3 boundaries.*found \(0, 3, 31, 59\), as asked"
         ):
             open_states(tmp_path, hidden_size=WIDTH, stored=(0, 3, 31, 59), skip_bad=skip_bad)
+    with pytest.raises(WiringError, match=r"differ in number.*expected 3 boundaries.*found \(\), as asked"):
+        open_states(tmp_path, hidden_size=WIDTH, stored=())
     write_sidecar(tmp_path, (0, 3))
     with pytest.raises(WiringError, match=r"differ in number.*found \(0, 3\), as .*boundaries\.json says"):
         open_states(tmp_path, hidden_size=WIDTH)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from wiring.files.draft import read_draft
-from wiring.files.states import iter_states
+from wiring.files.states import iter_states, open_states
 from wiring.files.target import read_target_config
 from wiring.models.reference import ReferenceTarget
 from wiring.tiny.__main__ import main
@@ -26,6 +26,8 @@ def test_every_file_is_there_and_reads_back(made):
     assert draft.tensors["d2t"].dtype == torch.int64 and draft.tensors["t2d"].dtype == torch.bool
     samples = list(iter_states(made / "states", (0, 3, 31, 59), 64))
     assert [sample.tokens.shape for sample in samples] == [(64,), (64,)]
+    states = open_states(made / "states", hidden_size=64)  # without being told what the slots hold
+    assert (states.boundaries, states.norm, states.format) == ((0, 3, 31, 59), "post", "specforge")
     assert len(json.loads((made / "prompts.json").read_text())) == 2
     manifest = json.loads((made / "manifest.json").read_text())
     assert manifest["seed"] == 7

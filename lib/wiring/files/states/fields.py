@@ -103,7 +103,7 @@ def float_tensor(value: Any, name: str, path: Path) -> Tensor:
             expected=", ".join(_FLOATS),
             found=str(value.dtype).removeprefix("torch."),
         )
-    return value
+    return value.detach()
 
 
 def check_length(found: int, name: str, length: int, path: Path) -> None:

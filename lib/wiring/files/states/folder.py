@@ -41,7 +41,7 @@ class StateFolder:
         self, listing: Listing, hidden_size: int, stored: Layout | None, sidecar: Sidecar | None, skip_bad: bool
     ):
         self.path, self.hidden_size, self.skip_bad = listing.path, hidden_size, skip_bad
-        self.boundaries: Layout | None = stored or (sidecar.boundaries if sidecar else None)
+        self.boundaries: Layout | None = stored if stored is not None else sidecar.boundaries if sidecar else None
         self.skipped: list[Skipped] = []
         self._listing, self._sidecar = listing, sidecar
         self._kind = self._first_kind()

@@ -158,7 +158,15 @@ def stacked_sample(record: dict[str, Any], tokens: Tensor, mask: Tensor, path: P
         )
     value = record["hidden_states"]
     if FP8_SCALES in record:
-        value = value.bfloat16() * record[FP8_SCALES].bfloat16()  # as hs-connectors 0.9.0 restores them
+        scales = record[FP8_SCALES]
+        if tuple(scales.shape) != (len(value), 1, 1):
+            raise WiringError(
+                f"{FP8_SCALES} has the wrong shape",
+                where=path,
+                expected=f"[{len(value)}, 1, 1]",
+                found=list(scales.shape),
+            )
+        value = value.bfloat16() * scales.bfloat16()  # as hs-connectors 0.9.0 restores them
     every = stack(value, "hidden_states", len(tokens), path)  # [N, n+1, H]
     if every.shape[2] != hidden_size or every.shape[1] < 2:
         raise WiringError(
