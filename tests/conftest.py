@@ -6,6 +6,7 @@ import pytest
 
 from wiring.case import artefacts as a
 from wiring.diagnosis import check
+from wiring.offline.report import AccuracyReport, DepthAccuracy
 from wiring.speed.measurement import ArgumentRow, Machine
 from wiring.speed.results import ArmResult
 
@@ -29,11 +30,32 @@ def arm(name, rate, speedup, accept=None):
     )
 
 
-def row(layout, accuracy):
-    depth = a.DepthRow(
-        depth=0, correct=1, total=2, accuracy=accuracy, low=0.1, high=0.9, floor=0.1, out_of_vocabulary=0
+def report(layout, accuracy, depths=1):
+    """An accuracy report of one control with the same accuracy at every depth."""
+    return AccuracyReport(
+        layout=layout,
+        control="none",
+        rule="specforge",
+        sequences=2,
+        depths=tuple(
+            DepthAccuracy(
+                depth=k, correct=1, total=2, accuracy=accuracy, low=0.4, high=0.7, floor=0.1, out_of_vocabulary=0
+            )
+            for k in range(depths)
+        ),
+        positions=(),
+        accept_length=accuracy,
+        accept_length_low=0.1,
+        accept_length_high=0.9,
+        unigram=0.1,
+        bigram=None,
     )
-    return a.AccuracyRow(layout=layout, control="none", depths=(depth,))
+
+
+@pytest.fixture
+def accuracy_report():
+    """The factory `report`."""
+    return report
 
 
 def common(claim):
@@ -64,8 +86,8 @@ def five():
             **common("two"),
             accuracy_rule="r",
             documents=64,
-            trained=row((0, 3, 31), 0.77),
-            served=row((3, 31, 59), 0.05),
+            trained=report((0, 3, 31), 0.77),
+            served=report((3, 31, 59), 0.05),
             controls=(),
         ),
         "03_layout": a.LayoutDiff(

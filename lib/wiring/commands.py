@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from wiring.accuracy_command import EXAMPLES, accuracy
 from wiring.errors import WiringError
 
 ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
@@ -23,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands of this file on the command line."""
     for command, example in (
         (throughput, "Examples: `wiring throughput` · `wiring throughput my.yaml --json`"),
-        (accuracy, "Examples: `wiring accuracy` · `wiring accuracy my.yaml --layout 0,3,31 --control zeroed`"),
+        (accuracy, EXAMPLES),
         (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
         (
             patch,
@@ -43,43 +44,6 @@ def throughput(profile: ProfileArgument = "cpu-tiny", run: RunOption = "", as_js
     case = open_case(profile=profile, run=run, measure="live")
     measured = measure_arms(case, [plain_arm(case, "01", say), draft_arm(case, "01", progress=say)], progress=say)
     _print_arms(case, measured, (PLAIN, AS_SERVED), as_json)
-
-
-def accuracy(
-    profile: ProfileArgument = "cpu-tiny",
-    layout: Annotated[str, typer.Option("--layout", help="Boundaries: 0,3,31. [default: trained and served]")] = "",
-    control: Annotated[
-        str, typer.Option("--control", help="none, zeroed, shifted, permuted or other_sequence.")
-    ] = "none",
-    as_json: JsonOption = False,
-) -> None:
-    """Accuracy of the draft by depth on its saved training states, without a server (notebook 02)."""
-    from wiring.boundary import parse_layout
-    from wiring.case.evaluate import evaluate, load_pair
-    from wiring.case.store import open_case
-    from wiring.rules.sglang import served_layout
-
-    case = open_case(profile=profile, measure="live")
-    pair = load_pair(case)
-    if layout:
-        layouts = [parse_layout(layout, pair.target.num_layers)]
-    else:
-        served = served_layout(pair.target.architecture, pair.target.num_layers, pair.draft.config).verify
-        layouts = [case.profile.layout, *([served] if served else [])]
-    rows = [evaluate(case, pair, wanted, control) for wanted in layouts]
-    if as_json:
-        typer.echo(json.dumps({"rule": pair.rule, "evaluations": [row.model_dump() for row in rows]}, indent=2))
-        return
-    table = [
-        (str(row.layout), d.depth, d.correct, d.total, f"{d.accuracy:.3f}", f"{d.low:.3f} to {d.high:.3f}")
-        for row in rows
-        for d in row.depths
-    ]
-    _print_table(
-        f"Accuracy by depth, rule {pair.rule}, control {control}",
-        ("layout", "depth", "correct", "rows", "accuracy", "95 %"),
-        table,
-    )
 
 
 def layout(
@@ -115,7 +79,7 @@ def layout(
         return
     rows = [("trained", found["trained"], found["trained"])]
     rows += [(name, found[name]["prefill"], found[name]["verify"]) for name in ("rule", "captured") if name in found]
-    _print_table("Boundaries in the slots of fc", ("", "prefill", "verify"), [tuple(map(str, row)) for row in rows])
+    print_table("Boundaries in the slots of fc", ("", "prefill", "verify"), [tuple(map(str, row)) for row in rows])
     for note in rule.notes:
         typer.echo(f"note: {note}")
 
@@ -209,11 +173,12 @@ def _print_arms(case, measured, names: Sequence[str], as_json: bool) -> None:
         return
     accept = ["" if arm.accept_length is None else f"{arm.accept_length:.2f}" for arm in arms]
     rows = [(a.arm, f"{a.tok_per_s:.1f}", f"{a.speedup:.2f}", length) for a, length in zip(arms, accept, strict=True)]
-    _print_table("Throughput", ("arm", "tok/s", "speed-up", "accept length"), rows)
+    print_table("Throughput", ("arm", "tok/s", "speed-up", "accept length"), rows)
     typer.echo(f"Same text in all arms: {'yes' if same else 'NO'}. {measured.rate_rule}; {ACCEPT_RULE}.")
 
 
-def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table on stdout."""
     from rich.console import Console
     from rich.table import Table
 

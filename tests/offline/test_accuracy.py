@@ -1,6 +1,5 @@
 """Accuracy by depth: a six-token example counted by hand, then random samples counted row by row."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +8,11 @@ import torch
 from slow_draft import random_tensors, tiny_config
 
 from wiring.errors import WiringError
-from wiring.files.draft import DraftCheckpoint
+from wiring.files.draft import checkpoint_from
 from wiring.files.states import StateSample
 from wiring.models.eagle3 import Eagle3Config, Eagle3Draft
 from wiring.offline.accuracy import accuracy_by_depth
-from wiring.offline.controls import CONTROLS, with_control
+from wiring.offline.controls import CONTROLS, with_controls
 
 STORED = (0, 3, 31, 59)
 
@@ -30,9 +29,12 @@ class PlantedDraft:
     def to_target_ids(self, ids):
         return self.target_ids[ids]
 
-    def unrolled(self, tokens, states, steps):
+    def hidden_steps(self, tokens, states, steps):
         for k in range(steps):
             yield torch.nn.functional.one_hot(self.proposals[k], len(self.target_ids)).float()[None]
+
+    def logits(self, hidden):
+        return hidden
 
 
 def test_six_tokens_by_hand():
@@ -62,7 +64,7 @@ def random_draft(seed=0):
     config = tiny_config()
     tensors = random_tensors(Eagle3Config.from_dict(config).required_shapes(), seed)
     embedding = torch.randn(40, 16, generator=torch.Generator().manual_seed(seed + 1))
-    return Eagle3Draft.from_checkpoint(DraftCheckpoint(Path("draft"), config, tensors), embedding)
+    return Eagle3Draft.from_checkpoint(checkpoint_from(config, tensors), embedding)
 
 
 def random_samples(lengths, seed=0):
@@ -139,7 +141,7 @@ def test_controls_change_the_states_as_they_say():
     plain = [s.select(layout) for s in samples]
 
     def controlled(name):
-        return {s.source: states for s, states in with_control(iter(samples), layout, name)}
+        return {s.source: states[name] for s, states in with_controls(iter(samples), layout, (name,))}
 
     assert all(torch.equal(controlled("none")[s.source], p) for s, p in zip(samples, plain, strict=True))
     assert not any(x.any() for x in controlled("zeroed").values())
@@ -149,15 +151,15 @@ def test_controls_change_the_states_as_they_say():
     other = controlled("other_sequence")
     assert torch.equal(other["sample 1"], plain[0][:3])
     assert torch.equal(other["sample 2"], torch.cat([plain[1], plain[1], plain[1][:1]]))
-    assert torch.equal(other["sample 0"], plain[2][:5])
+    assert torch.equal(other["sample 0"], torch.cat([plain[1], plain[1][:2]]))
 
 
 @pytest.mark.parametrize("control", [c for c in CONTROLS if c != "none"])
 def test_accuracy_under_a_control_is_the_trainers_count_on_the_changed_states(control):
     draft, samples = random_draft(), random_samples([8, 11, 6])
     report = accuracy_by_depth(draft, samples, (0, 3, 31), 2, HEAD, control=control)
-    changed = with_control(samples, (0, 3, 31), control)
-    pooled = sum(count_like_the_trainer(draft, sample, states, HEAD, 2) for sample, states in changed)
+    changed = with_controls(samples, (0, 3, 31), (control,))
+    pooled = sum(count_like_the_trainer(draft, sample, states[control], HEAD, 2) for sample, states in changed)
     assert [(d.correct, d.total) for d in report.depths] == [tuple(row) for row in pooled]
     assert report.control == control
 
@@ -171,7 +173,7 @@ def one(**changes):
     (one(loss_mask=torch.zeros(6, dtype=torch.int64)), {}, "no row counts at depth 0"),
     (one(), {"layout": (0, 3, 30)}, "boundary 30 is not among the stored states"),
     (one(), {"layout": (0, 3)}, "do not fit the draft's fc"),
-    (one(), {"head": torch.zeros(40, 8)}, "head does not fit.*expected width 16, found width 8"),
+    (one(), {"head": torch.zeros(40, 8)}, "head does not fit.*expected width 8.*found width 16"),
     (one(tokens=torch.full((6,), 40)), {}, r"token id is outside.*expected 0\.\.39, found 40"),
     (one(), {"depths": 0}, "at least one depth"),
     (one(), {"control": "blurred"}, "no control is called 'blurred'"),

@@ -1,6 +1,5 @@
 """Replay against a simulator that serves: the draft proposes freely, the text verifies, one round after the other."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from slow_draft import SlowDraft, random_tensors, tiny_config
 
 from wiring.errors import WiringError
-from wiring.files.draft import DraftCheckpoint
+from wiring.files.draft import checkpoint_from
 from wiring.files.states import StateSample
 from wiring.models.eagle3 import Eagle3Config, Eagle3Draft
 from wiring.models.reference import ReferencePass, ReferenceTarget
@@ -21,7 +20,7 @@ def pair(seed):
     config = tiny_config()
     tensors = random_tensors(Eagle3Config.from_dict(config).required_shapes(), seed)
     embedding = torch.randn(40, 16, generator=torch.Generator().manual_seed(seed + 1))
-    draft = Eagle3Draft.from_checkpoint(DraftCheckpoint(Path("draft"), config, tensors), embedding)
+    draft = Eagle3Draft.from_checkpoint(checkpoint_from(config, tensors), embedding)
     return draft, SlowDraft(tensors, config, embedding)
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from wiring.case.artefacts import AccuracyRow, DepthRow
 from wiring.show import figures
 from wiring.speed.results import ArmResult
 
@@ -30,12 +29,8 @@ def test_throughput_shows_median_quartiles_and_the_prediction():
     assert "tokens per second" in fig.layout.yaxis.title.text
 
 
-def test_accuracy_intervals_are_drawn_from_low_to_high():
-    depths = tuple(
-        DepthRow(depth=k, correct=1, total=2, accuracy=0.5, low=0.4, high=0.7, floor=0.1, out_of_vocabulary=0)
-        for k in range(3)
-    )
-    fig = figures.accuracy_by_depth({"trained": AccuracyRow(layout=(0,), control="none", depths=depths)})
+def test_accuracy_intervals_are_drawn_from_low_to_high(accuracy_report):
+    fig = figures.accuracy_by_depth({"trained": accuracy_report((0,), 0.5, depths=3)})
     np.testing.assert_allclose(fig.data[0].y, [0.5] * 3)
     np.testing.assert_allclose(fig.data[0].error_y.array, [0.2] * 3)
     np.testing.assert_allclose(fig.data[0].error_y.arrayminus, [0.1] * 3)

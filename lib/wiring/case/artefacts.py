@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from wiring.diagnosis.check import Claim
+from wiring.offline.report import AccuracyReport
 from wiring.speed.measurement import ArgumentRow, Machine
 from wiring.speed.results import ArmResult
 
@@ -37,39 +38,14 @@ class Throughput(Concluding):
     arguments: tuple[ArgumentRow, ...]
 
 
-class DepthRow(Artefact):
-    """Accuracy at one TTT step: `correct` of `total` rows, with a 95 % interval over documents.
-
-    `floor` is what always saying the most frequent label would reach; `out_of_vocabulary` of the rows have a label
-    that the draft cannot say, and count as wrong.
-    """
-
-    depth: int
-    correct: int
-    total: int
-    accuracy: float
-    low: float
-    high: float
-    floor: float
-    out_of_vocabulary: int
-
-
-class AccuracyRow(Artefact):
-    """One evaluation of the draft: which layout it was fed, under which control, depth by depth."""
-
-    layout: tuple[int, ...]
-    control: str
-    depths: tuple[DepthRow, ...]
-
-
 class Accuracy(Concluding):
     """Notebook 02: the draft alone, on its saved training states."""
 
     accuracy_rule: str
     documents: int
-    trained: AccuracyRow
-    served: AccuracyRow
-    controls: tuple[AccuracyRow, ...]
+    trained: AccuracyReport
+    served: AccuracyReport
+    controls: tuple[AccuracyReport, ...]
 
 
 class SlotRow(Artefact):

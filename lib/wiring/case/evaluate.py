@@ -3,77 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
 
 import torch
 
 from wiring.boundary import Layout
-from wiring.case.artefacts import AccuracyRow, DepthRow
 from wiring.case.store import Case
 from wiring.errors import WiringError
-from wiring.files.draft import DraftCheckpoint, read_draft
-from wiring.files.states import StateSample, iter_states
-from wiring.files.target import TargetConfig, read_target_config, read_tensor
-from wiring.models.eagle3 import Eagle3Draft
 from wiring.models.reference import ReferenceTarget
-from wiring.offline.accuracy import RULE, accuracy_by_depth
 from wiring.offline.fit import check_fit
 from wiring.offline.replay import Replay, replay, summarise
+from wiring.offline.result import StandaloneResult, measure
+from wiring.offline.standalone import Standalone, open_standalone
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A target and its draft, ready to be evaluated; `head` is the target's `lm_head.weight` [V, H]."""
+def open_draft(case: Case) -> Standalone:
+    """The case's draft, the target's ends and the saved states; the draft runs in float32 on the profile's device.
 
-    target: TargetConfig
-    draft: DraftCheckpoint
-    model: Eagle3Draft
-    embedding: torch.Tensor
-    head: torch.Tensor
-    samples: tuple[StateSample, ...]
-    rule: str = RULE
-
-
-def load_pair(case: Case) -> Pair:
-    """Read target parts, draft and saved states; the draft runs in float32 on the profile's device.
-
-    Raises WiringError when the draft does not fit the target, or the states do not fit either.
+    Raises WiringError when the draft does not fit the target, the states do not fit either, or too few are saved.
     """
     profile = case.profile
-    target, draft = read_target_config(profile.target), read_draft(profile.draft)
-    problems = check_fit(target, draft.config, draft.tensors)
+    opened = open_standalone(
+        profile.draft,
+        profile.states.path,
+        profile.target,
+        layout=profile.layout,
+        stored=tuple(profile.states.boundaries),
+        device=profile.engine.device,
+    )
+    problems = check_fit(opened.target, opened.checkpoint.config, opened.checkpoint.tensors)
     if problems:
         raise WiringError(
             "; ".join(str(p) for p in problems), where=profile.draft, remedy="Check draft and target in the profile"
         )
-    embedding = read_tensor(profile.target, "model.embed_tokens.weight").float()  # [V, H]
-    head = read_tensor(profile.target, "lm_head.weight").float()  # [V, H]
-    model = Eagle3Draft.from_checkpoint(draft, embedding).float().eval().to(profile.engine.device)
-    wanted = profile.accuracy.documents
-    samples = tuple(islice(iter_states(profile.states.path, profile.states.boundaries, target.hidden_size), wanted))
-    if len(samples) < wanted:
+    if len(opened.states) < profile.accuracy.documents:
         raise WiringError(
             "too few saved documents",
             where=profile.states.path,
-            expected=f"{wanted} (accuracy.documents)",
-            found=len(samples),
+            expected=f"{profile.accuracy.documents} (accuracy.documents)",
+            found=len(opened.states),
             remedy="Lower accuracy.documents in the profile or save more states",
         )
-    return Pair(target, draft, model, embedding, head, samples)
+    return opened
 
 
-def evaluate(case: Case, pair: Pair, layout: Layout, control: str = "none") -> AccuracyRow:
-    """Accuracy by depth under `layout` and one control ("none", "zeroed", "shifted", "permuted", "other_sequence").
+def evaluate(case: Case, opened: Standalone, layout: Layout) -> StandaloneResult:
+    """Accuracy by depth under `layout`, with every control, by the profile's counting rule.
 
     Raises WiringError when a boundary of `layout` was not saved.
     """
-    report = accuracy_by_depth(
-        pair.model, pair.samples, layout, case.profile.accuracy.depths, pair.head, control=control
-    )
-    return AccuracyRow(layout=layout, control=control, depths=tuple(DepthRow(**asdict(d)) for d in report.depths))
+    asked = case.profile.accuracy
+    return measure(opened, asked.depths, preset=asked.preset, layout=layout, limit=asked.documents)
 
 
 def load_reference(case: Case) -> ReferenceTarget:
@@ -83,7 +64,7 @@ def load_reference(case: Case) -> ReferenceTarget:
 
 
 def replay_texts(
-    pair: Pair,
+    opened: Standalone,
     reference: ReferenceTarget,
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     layout: Layout,
@@ -98,7 +79,7 @@ def replay_texts(
     for prompt, output in texts:
         text = [*prompt, *output]
         longer = [*text, *reference.greedy(text, steps)]
-        replays.append(replay(pair.model, reference, longer, len(prompt), layout, steps, end=len(text)))
+        replays.append(replay(opened.draft, reference, longer, len(prompt), layout, steps, end=len(text)))
     return tuple(replays)
 
 

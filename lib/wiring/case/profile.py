@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from wiring.boundary import Layout
 from wiring.errors import WiringError
+from wiring.offline.counting import PRESETS
 from wiring.rules.sglang import Speculation
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -73,10 +74,18 @@ class Capture(_Strict):
 
 
 class AccuracyAsked(_Strict):
-    """How much of the saved training states is evaluated, and how deep (TTT steps)."""
+    """How much of the saved training states is evaluated, how deep (TTT steps), and by whose counting rule."""
 
     documents: int = Field(64, ge=2)
     depths: int = Field(5, ge=1)
+    preset: str = "specforge"  # a name of wiring.offline.counting
+
+    @field_validator("preset")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in PRESETS:
+            raise ValueError(f"no counting preset of that name; there are {', '.join(PRESETS)}")
+        return name
 
 
 class Expected(_Strict):

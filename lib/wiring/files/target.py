@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+NORM = "model.norm.weight"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,21 @@ def read_tensor(folder: str | Path, name: str) -> Tensor:
         elif name == HEAD and _tied(folder):
             return read_tensor(folder, EMBEDDING)
     return stored.read_tensor(folder, name)
+
+
+def final_norm(folder: str | Path) -> tuple[Tensor | None, float]:
+    """Weight [H] and epsilon of the target's final RMS norm; None where the folder does not hold the weight.
+
+    Gemma stores the weight minus one (transformers 5.19, models/gemma/modeling_gemma.py); it comes back whole.
+    """
+    raw = read_json(Path(folder) / "config.json", "the target's config")
+    text = raw.get("text_config") if isinstance(raw.get("text_config"), dict) else raw
+    eps = text.get("rms_norm_eps", text.get("norm_eps", 1e-6))
+    names = stored.tensor_names(folder)
+    if NORM not in names and sum(full.endswith(f".{NORM}") for full in names) != 1:
+        return None, float(eps)
+    weight = read_tensor(folder, NORM)
+    return (weight.float() + 1 if "gemma" in str(text.get("model_type", "")) else weight), float(eps)
 
 
 def _tied(folder: str | Path) -> bool:

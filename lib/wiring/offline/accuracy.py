@@ -1,15 +1,13 @@
-"""The draft alone on saved states: accuracy by depth, by the counting rule of the trainer.
+"""The draft alone on saved states: accuracy by depth, by any trainer's counting rule, under any control.
 
-Rule "specforge": at row t and depth k the draft is right when its first choice, as a target id, is the target's first
-choice over the whole vocabulary at position t+1+k, i.e. argmax of head @ last_hidden[t+1+k]. A label outside the
-draft's vocabulary counts as wrong. Depths do not depend on each other. The row counts when loss_mask[t+k] is 1, after
-loss_mask[-1] = 0: SpecForge does not shift the mask with the labels, and its loader clears the last entry. So no row
-counts that lacks a token x_{t+1+k} or a label. Pooled over all rows of all sequences.
+The rules are data (`wiring.offline.counting`); this file is the one loop over batches. Row t at depth k predicts the
+label at position j = t+1+k; whether the row counts depends on j alone. Only rows that count are projected by the
+draft's head, and only labels of such rows are computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,137 +17,291 @@ from torch import Tensor
 
 from wiring.boundary import Layout
 from wiring.errors import WiringError
-from wiring.offline.controls import with_control
+from wiring.offline import intervals
+from wiring.offline.controls import AS_THEY_ARE, with_controls
+from wiring.offline.counting import CountingRule, counting_rule
+from wiring.offline.floors import FrequencyTable
+from wiring.offline.report import AccuracyReport, DepthAccuracy, PositionAccuracy
+from wiring.offline.target_head import TargetHead, choices
 
 if TYPE_CHECKING:
     from wiring.files.states import StateSample
     from wiring.models.eagle3 import Eagle3Draft
 
 RULE = "specforge"
-RESAMPLES = 2000
-_LABEL_ROWS = 2048  # rows of full-vocabulary logits held at once
+BUCKETS = (0, 32, 128, 512, 2048, 8192)  # first token position of each bucket
+_LOGIT_BYTES = 128 << 20  # draft logits held at once
 
 
-@dataclass(frozen=True)
-class DepthAccuracy:
-    """Accuracy of draft step `depth` (0 first). Shares lie in 0..1; `low`, `high` bound a 95 % interval.
-
-    `floor` is the share reached by always proposing the most frequent label of the sample; `out_of_vocabulary` of the
-    `total` rows have a label that the draft cannot say.
-    """
-
-    depth: int
-    correct: int
-    total: int
-    accuracy: float
-    low: float
-    high: float
-    floor: float
-    out_of_vocabulary: int
-
-
-@dataclass(frozen=True)
-class AccuracyReport:
-    """Accuracy under one layout and one control, over `sequences` sequences."""
-
-    layout: Layout
-    control: str
-    rule: str
-    sequences: int
-    depths: tuple[DepthAccuracy, ...]
-
-
-@torch.no_grad()
 def accuracy_by_depth(
     draft: Eagle3Draft,
     samples: Iterable[StateSample],
     layout: Layout,
     depths: int,
-    head: Tensor,
-    control: str = "none",
+    head: TargetHead | Tensor,
+    control: str = AS_THEY_ARE,
+    **settings,
+) -> AccuracyReport:
+    """`evaluate` under one control."""
+    return evaluate(draft, samples, layout, depths, head, controls=(control,), **settings)[control]
+
+
+@torch.no_grad()
+def evaluate(
+    draft: Eagle3Draft,
+    samples: Iterable[StateSample],
+    layout: Layout,
+    depths: int,
+    head: TargetHead | Tensor,
+    *,
+    controls: Sequence[str] = (AS_THEY_ARE,),
+    rule: CountingRule | str = RULE,
     seed: int = 0,
     batch: int = 8,
+    trainer_batch: int = 1,
+    control_sequences: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> AccuracyReport:
-    """Measure draft steps 0..depths-1 on saved states, by the rule of this module.
+) -> dict[str, AccuracyReport]:
+    """Measure draft steps 0..depths-1 on saved states by a counting rule, once for each control, in one pass.
 
-    `head` [V, H] is the target's lm_head; `control` one of `wiring.offline.controls.CONTROLS`; `seed` draws the
-    bootstrap over sequences; `batch` sequences run together, on the draft's device; `progress` is told the number of
-    sequences done. Raises WiringError for no countable row, a head that does not fit, or a layout that is not stored.
+    `head` is the target's head (a bare tensor [V, H] means states that are normed already); the draft's device and
+    type are used. `batch` sequences run together; `trainer_batch` is the batch size of the trainer whose rule averages
+    over batches; `control_sequences` limits all controls but "none" to the first sequences; `seed` draws the bootstrap;
+    `progress` is told the number of sequences done. Memory: one batch, and a few counts for each sequence.
+
+    Raises WiringError for no countable row, a head that does not fit, or a layout that is not stored.
     """
     if depths < 1:
         raise WiringError("accuracy needs at least one depth", expected=">= 1", found=depths)
-    device, vocab = draft.fc.weight.device, draft.config.vocab_size
-    head = head.to(device, torch.float32)
-    sayable = torch.zeros(len(head), dtype=torch.bool, device=device)
-    sayable[draft.target_ids] = True
-    correct: list[np.ndarray] = []  # per sequence [depths]
-    total: list[np.ndarray] = []
-    outside = np.zeros(depths, dtype=np.int64)
-    counts = torch.zeros(depths, len(head), dtype=torch.int64, device=device)  # rows per label
-    for group in _grouped(with_control(samples, layout, control), batch):
-        tokens, states, labels, mask = _padded(group, head, vocab)
-        right_now, total_now = [], []
-        for k, logits in enumerate(draft.unrolled(tokens, states, depths)):
-            rows = max(tokens.shape[1] - 1 - k, 0)  # rows with a token x_{t+1+k} and a label
-            label, counted = labels[:, 1 + k :], mask[:, k : k + rows]  # [B, rows]
-            right = (draft.to_target_ids(logits[:, :rows].argmax(-1)) == label) & counted
-            right_now.append(right.sum(1))
-            total_now.append(counted.sum(1))
-            outside[k] += int((counted & ~sayable[label]).sum())
-            counts[k] += torch.bincount(label[counted], minlength=len(head))
-        correct.extend(torch.stack(right_now, 1).cpu().numpy())
-        total.extend(torch.stack(total_now, 1).cpu().numpy())
+    rule = counting_rule(rule) if isinstance(rule, str) else rule
+    device, dtype = draft.fc.weight.device, draft.fc.weight.dtype
+    head = (head if isinstance(head, TargetHead) else TargetHead(head)).to(device, dtype)
+    counted = _Counted(rule, draft.target_ids, head)
+    tallies = {control: _Tally(depths, len(head.weight)) for control in controls}
+    done = 0
+    for group in _grouped(with_controls(samples, layout, controls), batch):
+        rows = counted.rows([sample for sample, _ in group], draft.config.vocab_size)
+        for control, tally in tallies.items():
+            take = len(group)
+            if control != AS_THEY_ARE and control_sequences is not None:
+                take = min(take, max(control_sequences - done, 0))
+            if take:
+                states = _stacked([states[control] for _, states in group[:take]], rows.tokens.shape[1], device, dtype)
+                _run(draft, rows.first(take), states, depths, rule, tally, floors=control == controls[0])
+        done += len(group)
         if progress:
-            progress(len(correct))
-    if not correct:
+            progress(done)
+    if not done:
         raise WiringError("there are no sequences to measure on", where=f"layout {layout}", expected="at least one")
-    c, n = np.stack(correct), np.stack(total)  # [S, depths]
-    if not n.sum(0).all():
-        raise WiringError(
-            f"no row counts at depth {int((n.sum(0) == 0).argmax())}",
-            where="loss_mask",
-            expected="sequences with counted tokens, longer than the depths",
-            found=f"{len(c)} sequences",
-        )
-    low, high = _bootstrap(c, n, seed)
-    most = counts.max(1).values.cpu().numpy()
-    return AccuracyReport(
-        layout=tuple(layout),
-        control=control,
-        rule=RULE,
-        sequences=len(c),
-        depths=tuple(
-            DepthAccuracy(
-                depth=k,
-                correct=int(c[:, k].sum()),
-                total=int(n[:, k].sum()),
-                accuracy=float(c[:, k].sum() / n[:, k].sum()),
-                low=float(low[k]),
-                high=float(high[k]),
-                floor=float(most[k] / n[:, k].sum()),
-                out_of_vocabulary=int(outside[k]),
+    floors = tallies[controls[0]].table.scores()
+    return {
+        control: tally.report(layout, control, rule, trainer_batch, seed, floors) for control, tally in tallies.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A padded batch: what every depth and control of it has in common. P = longest sequence, plus one where padded.
+
+    tokens [B, P]; lengths [B]; labels [B, P + 1] target ids by label position j; counts [B, P + 1] whether j counts;
+    masked [B, P + 1] the same before out-of-vocabulary labels are left out; sayable [V]; valid [B, P + 1] whether the
+    trainer has a row for j at all.
+    """
+
+    tokens: Tensor
+    labels: Tensor
+    counts: Tensor
+    masked: Tensor
+    valid: Tensor
+    outside: Tensor
+
+    def first(self, n: int) -> _Rows:
+        """The first n sequences."""
+        if n == len(self.tokens):
+            return self
+        return _Rows(*(getattr(self, name)[:n] for name in self.__dataclass_fields__))
+
+
+class _Counted:
+    """Prepares batches for a rule: which label positions count, and their labels."""
+
+    def __init__(self, rule: CountingRule, target_ids: Tensor, head: TargetHead):
+        self.rule, self.head, self.target_ids = rule, head, target_ids
+        self.sayable = torch.zeros(len(head.weight), dtype=torch.bool, device=head.weight.device)
+        self.sayable[target_ids] = True
+
+    def rows(self, samples: Sequence[StateSample], vocab: int) -> _Rows:
+        """Pad `samples` on the right and label them."""
+        rule, device = self.rule, self.head.weight.device
+        longest = max(len(sample.tokens) for sample in samples) + rule.padded_end
+        tokens = torch.zeros(len(samples), longest, dtype=torch.int64, device=device)
+        labels = torch.zeros(len(samples), longest + 1, dtype=torch.int64, device=device)
+        masked = torch.zeros(len(samples), longest + 1, dtype=torch.bool, device=device)
+        valid = torch.zeros_like(masked)
+        outside = torch.zeros_like(masked)
+        for i, sample in enumerate(samples):
+            length = len(sample.tokens)
+            _check_tokens(sample, vocab)
+            tokens[i, :length] = sample.tokens.to(device)
+            mask = torch.ones(length, dtype=torch.bool) if rule.whole_text else sample.loss_mask != 0  # [N]
+            end = length + rule.padded_end  # label positions 1..end-1
+            valid[i, 1:end] = True
+            at = mask.to(device)
+            masked[i, 1:end] = at[: end - 1] if rule.mask_at == "before the label" else at[1:end]
+            # A rule that looks back at earlier depths needs labels between the masked ones too.
+            needed = valid[i] if rule.condition != "none" else masked[i]
+            where = needed[:length].nonzero()[:, 0]  # positions with a saved last hidden state
+            states = self.head.normed(sample, sample.last_hidden[where.cpu()])
+            inside = self.target_ids if rule.labels == "draft" else None
+            best, best_inside = choices(states, self.head.weight, inside)
+            outside[i, where] = ~self.sayable[best]
+            labels[i, where] = best if best_inside is None else best_inside
+            if rule.padded_end:  # all logits of a state of zeros are 0: the first id wins
+                outside[i, length] = ~self.sayable[0]
+        counts = masked & ~outside if rule.outside == "excluded" else masked
+        return _Rows(tokens, labels, counts, masked, valid, outside)
+
+
+class _Tally:
+    """Counts of one control, per sequence and depth."""
+
+    def __init__(self, depths: int, vocab: int):
+        self.correct: list[np.ndarray] = []  # per sequence [depths]
+        self.total: list[np.ndarray] = []
+        self.outside = np.zeros(depths, dtype=np.int64)
+        self.labels = np.zeros((depths, vocab), dtype=np.int64)  # rows per label
+        self.buckets = np.zeros((2, depths, len(BUCKETS)), dtype=np.int64)
+        self.table = FrequencyTable(vocab)
+
+    def report(
+        self, layout: Layout, control: str, rule: CountingRule, trainer_batch: int, seed: int, floors: tuple
+    ) -> AccuracyReport:
+        """Sum up. Raises WiringError when a depth has no row."""
+        correct, total = np.stack(self.correct), np.stack(self.total)  # [S, depths]
+        rows = total.sum(0)
+        if not rows.all():
+            raise WiringError(
+                f"no row counts at depth {int((rows == 0).argmax())}",
+                where="loss_mask",
+                expected="sequences with counted tokens, longer than the depths",
+                found=f"{len(total)} sequences",
             )
-            for k in range(depths)
-        ),
-    )
+        pooled = rule.average == "pooled"
+        c, n = (correct, total) if pooled else (intervals.batches(x, trainer_batch) for x in (correct, total))
+        share = intervals.pooled_share(c, n) if pooled else intervals.mean_share(c, n)
+        low, high = intervals.interval(c, n, pooled, seed, lambda shares: shares)
 
+        def length(shares: np.ndarray) -> np.ndarray:
+            return (shares if rule.condition == "cumulative" else shares.cumprod(-1)).sum(-1)
 
-def target_labels(last_hidden: Tensor, head: Tensor) -> Tensor:
-    """The target's first choice [N] after each position, from last_hidden [N, H] (normed) and head [V, H]."""
-    if last_hidden.shape[-1] != head.shape[-1]:
-        raise WiringError(
-            "the target's head does not fit the saved last hidden state",
-            where="lm_head.weight",
-            expected=f"width {last_hidden.shape[-1]}",
-            found=f"width {head.shape[-1]}",
+        length_low, length_high = intervals.interval(c, n, pooled, seed, length)
+        one = len(c) == 1  # nothing is known of the spread: the widest bounds
+        most = self.labels.max(1)
+        return AccuracyReport(
+            layout=tuple(layout),
+            control=control,
+            rule=rule.name,
+            sequences=len(correct),
+            depths=tuple(
+                DepthAccuracy(
+                    depth=k,
+                    correct=int(correct[:, k].sum()),
+                    total=int(rows[k]),
+                    accuracy=float(share[k]),
+                    low=0.0 if one else float(low[k]),
+                    high=1.0 if one else float(high[k]),
+                    floor=float(most[k] / rows[k]),
+                    out_of_vocabulary=int(self.outside[k]),
+                )
+                for k in range(len(rows))
+            ),
+            positions=self._positions(),
+            accept_length=float(length(share)),
+            accept_length_low=0.0 if one else float(length_low),
+            accept_length_high=float(len(rows)) if one else float(length_high),
+            unigram=floors[0],
+            bigram=floors[1],
         )
-    rows = last_hidden.to(head.device, head.dtype)
-    return torch.cat([(block @ head.T).argmax(-1) for block in rows.split(_LABEL_ROWS)])
+
+    def _positions(self) -> tuple[PositionAccuracy, ...]:
+        correct, total = self.buckets
+        last = [first - 1 for first in BUCKETS[1:]] + [None]
+        return tuple(
+            PositionAccuracy(k, BUCKETS[i], last[i], int(correct[k, i]), int(total[k, i]))
+            for k in range(len(total))
+            for i in range(len(BUCKETS))
+            if total[k, i]
+        )
 
 
-def _grouped(pairs: Iterable[tuple[StateSample, Tensor]], size: int) -> Iterator[list[tuple[StateSample, Tensor]]]:
-    group: list[tuple[StateSample, Tensor]] = []
+def _run(
+    draft: Eagle3Draft, rows: _Rows, states: Tensor, depths: int, rule: CountingRule, tally: _Tally, floors: bool
+) -> None:
+    """Unroll one padded batch [B, P] and add its counts."""
+    before = rows.masked[:, 1:-1].clone()  # [B, P - 1]: right at every depth so far
+    correct, total = [], []
+    for k, hidden in enumerate(draft.hidden_steps(rows.tokens, states, depths)):
+        reach = max(hidden.shape[1] - k, 0)  # rows with a label position within the batch
+        label, counts = rows.labels[:, 1 + k : 1 + k + reach], rows.counts[:, 1 + k : 1 + k + reach]  # [B, reach]
+        valid, so_far = rows.valid[:, 1 + k : 1 + k + reach], before[:, :reach]
+        needed = valid & (so_far | counts) if rule.condition != "none" else counts
+        right = torch.zeros_like(counts)
+        right[needed] = _proposed(draft, hidden[:, :reach][needed]) == label[needed]
+        if rule.condition != "none":
+            rows_now = counts if rule.condition == "cumulative" else valid & so_far
+            right &= so_far
+            before = torch.cat([torch.where(valid, right, so_far), before[:, reach:]], 1)
+            right = right & counts
+        else:
+            rows_now = counts
+        correct.append(right.sum(1))
+        total.append(rows_now.sum(1))
+        tally.outside[k] += int((rows.masked & rows.outside)[:, 1 + k : 1 + k + reach].sum())
+        tally.labels[k] += torch.bincount(label[counts], minlength=tally.labels.shape[1]).cpu().numpy()
+        for i, first in enumerate(BUCKETS):
+            if first < reach:
+                part = slice(first, BUCKETS[i + 1] if i + 1 < len(BUCKETS) else None)
+                tally.buckets[:, k, i] += [int(right[:, part].sum()), int(rows_now[:, part].sum())]
+        if k == 0 and floors:
+            sayable = torch.where(rows.outside[:, 1 : 1 + reach], torch.full_like(label, -1), label)
+            if rule.labels == "draft":
+                sayable = label
+            for i in range(len(label)):
+                fed = rows.tokens[i, 1 : 1 + reach][counts[i]]  # a row at the padded end is fed id 0
+                tally.table.add(len(tally.correct) + i, fed.cpu().numpy(), sayable[i][counts[i]].cpu().numpy())
+    tally.correct.extend(torch.stack(correct, 1).cpu().numpy())
+    tally.total.extend(torch.stack(total, 1).cpu().numpy())
+
+
+def _proposed(draft: Eagle3Draft, hidden: Tensor) -> Tensor:
+    """The draft's first choice as target ids [M] for the states [M, H] before its head."""
+    block = max(1, _LOGIT_BYTES // (len(draft.target_ids) * hidden.element_size()))
+    best = [draft.logits(part).argmax(-1) for part in hidden.split(block)] if len(hidden) else []
+    return draft.to_target_ids(torch.cat(best)) if best else hidden.new_zeros(0, dtype=torch.int64)
+
+
+def _check_tokens(sample: StateSample, vocab: int) -> None:
+    if int(sample.tokens.min()) < 0 or int(sample.tokens.max()) >= vocab:
+        raise WiringError(
+            "a token id is outside the draft's vocabulary of target ids",
+            where=sample.source,
+            expected=f"0..{vocab - 1}",
+            found=f"{int(sample.tokens.min())}..{int(sample.tokens.max())}",
+        )
+
+
+def _stacked(states: list[Tensor], length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Pad states [N, n, H] on the right with zeros to [B, P, n, H]."""
+    stacked = torch.zeros(len(states), length, *states[0].shape[1:], device=device, dtype=dtype)
+    for i, one in enumerate(states):
+        stacked[i, : len(one)] = one.to(device, dtype)
+    return stacked
+
+
+def _grouped(
+    pairs: Iterable[tuple[StateSample, Mapping[str, Tensor]]], size: int
+) -> Iterator[list[tuple[StateSample, Mapping[str, Tensor]]]]:
+    group: list[tuple[StateSample, Mapping[str, Tensor]]] = []
     for pair in pairs:
         group.append(pair)
         if len(group) == size:
@@ -157,40 +309,3 @@ def _grouped(pairs: Iterable[tuple[StateSample, Tensor]], size: int) -> Iterator
             group = []
     if group:
         yield group
-
-
-def _padded(group: list[tuple[StateSample, Tensor]], head: Tensor, vocab: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pad on the right to tokens [B, N], states [B, N, n, H], labels [B, N], mask [B, N] bool, on head's device."""
-    longest = max(len(sample.tokens) for sample, _ in group)
-    first = group[0][1]
-    tokens = torch.zeros(len(group), longest, dtype=torch.int64, device=head.device)
-    labels, mask = tokens.clone(), torch.zeros_like(tokens, dtype=torch.bool)
-    states = torch.zeros(len(group), longest, *first.shape[1:], device=head.device)
-    for i, (sample, chosen) in enumerate(group):
-        length = len(sample.tokens)
-        if int(sample.tokens.min()) < 0 or int(sample.tokens.max()) >= vocab:
-            raise WiringError(
-                "a token id is outside the draft's vocabulary of target ids",
-                where=sample.source,
-                expected=f"0..{vocab - 1}",
-                found=f"{int(sample.tokens.min())}..{int(sample.tokens.max())}",
-            )
-        tokens[i, :length] = sample.tokens.to(head.device)
-        states[i, :length] = chosen.to(head.device, torch.float32)
-        labels[i, :length] = target_labels(sample.last_hidden, head)
-        mask[i, : length - 1] = sample.loss_mask[:-1].to(head.device) != 0
-    return tokens, states, labels, mask
-
-
-def _bootstrap(correct: np.ndarray, total: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """95 % percentile interval [depths] of pooled accuracy, drawing whole sequences again with replacement.
-
-    Tokens of a sequence are not independent, so rows are not drawn. One sequence tells nothing about the spread
-    between sequences: the interval is then 0..1.
-    """
-    if len(correct) == 1:
-        return np.zeros(correct.shape[1]), np.ones(correct.shape[1])
-    drawn = np.random.default_rng(seed).multinomial(len(correct), [1 / len(correct)] * len(correct), RESAMPLES)
-    rows = drawn @ total  # [R, depths]
-    share = np.divide(drawn @ correct, rows, out=np.full(rows.shape, np.nan), where=rows > 0)
-    return np.nanquantile(share, 0.025, axis=0), np.nanquantile(share, 0.975, axis=0)

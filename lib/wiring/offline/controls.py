@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from wiring.boundary import Layout
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
     from wiring.files.states import StateSample
 
+AS_THEY_ARE = "none"
 CONTROLS = {
-    "none": "the states as they are",
+    AS_THEY_ARE: "the states as they are",
     "zeroed": "all states zero: what the draft knows from the text alone",
     "shifted": "each row gets the state of the token before it",
     "permuted": "slots rotated by one: slot i gets the state of slot i + 1",
     "other_sequence": "states of the sequence before it in the sample",
 }
+SPOILT = tuple(name for name in CONTROLS if name != AS_THEY_ARE)
 
 
 def check_control(control: str, layout: Layout) -> None:
@@ -32,19 +34,31 @@ def check_control(control: str, layout: Layout) -> None:
         )
 
 
-def with_control(samples: Iterable[StateSample], layout: Layout, control: str) -> Iterator[tuple[StateSample, Tensor]]:
-    """Pair each sample with its states [N, n, H] in `layout` under `control`; samples are streamed.
+def with_controls(
+    samples: Iterable[StateSample], layout: Layout, controls: Sequence[str] = (AS_THEY_ARE,)
+) -> Iterator[tuple[StateSample, dict[str, Tensor]]]:
+    """Pair each sample with its states [N, n, H] in `layout` under each control; samples are streamed in order.
 
-    "other_sequence" needs two samples (the first comes last, paired with the last); where the other is shorter, its
-    states are repeated. Raises WiringError as `check_control` does, and for a lone sample.
+    "other_sequence" takes the states of the sample before (the first sample those of the second); where the other is
+    shorter, its states are repeated. Raises WiringError as `check_control` does, and for a lone sample there.
     """
-    check_control(control, layout)
+    for control in controls:
+        check_control(control, layout)
+    if "other_sequence" in controls:
+        paired = _with_neighbour(samples)
+    else:
+        paired = ((sample, None) for sample in samples)
+    return (
+        (sample, {control: _changed(sample, layout, control, other) for control in controls})
+        for sample, other in paired
+    )
+
+
+def _changed(sample: StateSample, layout: Layout, control: str, other: StateSample | None) -> Tensor:
     if control == "other_sequence":
-        return _from_other(samples, layout)
-    return ((sample, _changed(sample.select(layout), control)) for sample in samples)
-
-
-def _changed(states: Tensor, control: str) -> Tensor:
+        states, length = other.select(layout), len(sample.tokens)
+        return states[[i % len(states) for i in range(length)]]
+    states = sample.select(layout)
     if control == "zeroed":
         return states.new_zeros(states.shape)
     if control == "shifted":
@@ -52,21 +66,17 @@ def _changed(states: Tensor, control: str) -> Tensor:
     return states.roll(-1, 1) if control == "permuted" else states
 
 
-def _from_other(samples: Iterable[StateSample], layout: Layout) -> Iterator[tuple[StateSample, Tensor]]:
-    first = before = None
-    for sample in samples:
-        if before is None:
-            first = sample
-        else:
-            yield sample, _fitted(before.select(layout), len(sample.tokens))
-        before = sample
+def _with_neighbour(samples: Iterable[StateSample]) -> Iterator[tuple[StateSample, StateSample]]:
+    stream = iter(samples)
+    first = next(stream, None)
     if first is None:
         return
-    if first is before:
+    second = next(stream, None)
+    if second is None:
         raise WiringError("the control other_sequence needs two sequences", where=first.source, found="one")
-    yield first, _fitted(before.select(layout), len(first.tokens))
-
-
-def _fitted(states: Tensor, length: int) -> Tensor:
-    """Cut or repeat states to `length` rows."""
-    return states[[i % len(states) for i in range(length)]]
+    yield first, second
+    yield second, first
+    before = second
+    for sample in stream:
+        yield sample, before
+        before = sample

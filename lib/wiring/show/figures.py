@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from wiring.case.artefacts import AccuracyRow
+from wiring.offline.report import AccuracyReport
 from wiring.speed.cost import chain_length, round_line
 from wiring.speed.results import ArmResult
 
@@ -54,7 +54,7 @@ def speedups(ratios: Mapping[str, Sequence[float]]) -> go.Figure:
     return fig
 
 
-def accuracy_by_depth(rows: Mapping[str, AccuracyRow]) -> go.Figure:
+def accuracy_by_depth(rows: Mapping[str, AccuracyReport]) -> go.Figure:
     """Accuracy of the draft at each TTT step under several layouts and controls, with 95 % intervals."""
     fig = figure(
         "The draft alone: accuracy by depth", "depth (TTT step)", "accuracy, out-of-vocabulary counts as wrong"

@@ -1,0 +1,113 @@
+"""A draft, the target's ends and a folder of saved states, opened and held against each other: ready to evaluate."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from wiring.boundary import Layout, check_layout
+from wiring.errors import WiringError
+from wiring.files.draft import DraftCheckpoint, read_draft
+from wiring.files.states import StateFolder, open_states
+from wiring.files.target import TargetConfig, final_norm, read_target_config, read_tensor
+from wiring.models.eagle3 import Eagle3Draft
+from wiring.offline.norm_state import NormState, decide_norm
+from wiring.offline.slots import SlotChoice, choose_slots
+from wiring.offline.target_head import TargetHead
+
+
+@dataclass(frozen=True)
+class Standalone:
+    """What `evaluate` needs. `notes` say what was assumed; `norm` the test of the saved last hidden state, if any."""
+
+    draft: Eagle3Draft
+    checkpoint: DraftCheckpoint
+    target: TargetConfig
+    head: TargetHead
+    states: StateFolder
+    choice: SlotChoice
+    norm: NormState | None
+    notes: tuple[str, ...]
+
+
+def open_standalone(
+    draft: str | Path,
+    states: str | Path,
+    target: str | Path | None = None,
+    *,
+    layout: Layout | None = None,
+    stored: Layout | None = None,
+    producer: str = "",
+    norm_output: str = "",
+    last_hidden: str = "",
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    skip_bad: bool = False,
+) -> Standalone:
+    """Open everything and decide what is open: the producer, the layout, the norm state.
+
+    target: a folder with config.json and weights; None: where the draft's config names a local folder. layout, stored:
+    boundaries, see `wiring.offline.slots`. last_hidden: "post" or "pre" overrides what the format says or a test finds.
+    Raises WiringError naming what does not fit, or what is doubtful and how to say it.
+    """
+    if last_hidden not in ("", "post", "pre"):
+        raise WiringError("not a norm state", where="--last-hidden", expected="post or pre", found=last_hidden)
+    checkpoint = read_draft(draft, producer=producer, norm_output=norm_output)
+    folder = _target_folder(target, checkpoint)
+    config = read_target_config(folder)
+    check_layout((*(layout or ()), *(stored or ())), config.num_layers)
+    embedding = None
+    if "embed_tokens.weight" not in checkpoint.tensors:
+        embedding = read_tensor(folder, "model.embed_tokens.weight")  # [V, H]
+    weight = read_tensor(folder, "lm_head.weight")  # [V, H]
+    model = Eagle3Draft.from_checkpoint(checkpoint, embedding, weight, dtype=dtype, device=device)
+    shape = checkpoint.shape
+    found = open_states(states, hidden_size=shape.target_hidden_size, stored=stored, skip_bad=skip_bad)
+    recorded, why = checkpoint.layout_hint(config.num_layers)
+    choice = choose_slots(
+        asked=layout,
+        draft_slots=shape.num_slots,
+        stored=found.boundaries,
+        stored_slots=found.slots,
+        recorded=recorded,
+        recorded_why=why,
+        recorded_is_default="default" in why,
+        where=states,
+    )
+    if found.boundaries is None:
+        found = open_states(states, hidden_size=shape.target_hidden_size, stored=choice.stored, skip_bad=skip_bad)
+    norm, eps = final_norm(folder)
+    head = TargetHead(weight, norm, eps, state=last_hidden)
+    tested = None
+    notes = [f"{finding.kind}: {finding.evidence}" for finding in checkpoint.findings if finding.severity != "error"]
+    if not last_hidden and next(iter(found)).norm == "undecided":
+        tested = decide_norm(found, head.to(device, torch.float32))
+        if tested.state == "undecided":
+            raise WiringError(
+                "the format does not say whether the last hidden state is normed, and a test does not decide it",
+                where=states,
+                found=tested.evidence,
+                remedy="Say --last-hidden post or --last-hidden pre",
+            )
+        head = dataclasses.replace(head, state=tested.state)
+        notes.append(f"last hidden state: {tested.state}-norm; {tested.evidence}")
+    return Standalone(model, checkpoint, config, head, found, choice, tested, tuple(notes))
+
+
+def _target_folder(target: str | Path | None, checkpoint: DraftCheckpoint) -> Path:
+    if target is not None:
+        return Path(target)
+    verifier = (checkpoint.config.get("speculators_config") or {}).get("verifier") or {}
+    named = verifier.get("name_or_path")
+    if named and Path(named).is_dir():
+        return Path(named)
+    raise WiringError(
+        "the target's embedding and lm_head are needed",
+        where=checkpoint.folder,
+        expected="--target with the folder of the target's config.json and weights",
+        found=f"the draft names {named!r}, which is no local folder" if named else "no target",
+        remedy="The labels are the target's own choices; the first and last weights of the target are enough",
+    )

@@ -1,0 +1,91 @@
+"""The target's own choice after each position, from its saved last hidden state: the labels of every accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from wiring.errors import WiringError
+
+if TYPE_CHECKING:
+    from wiring.files.states import StateSample
+
+_BLOCK_BYTES = 128 << 20  # logits of the whole vocabulary held at once
+
+
+@dataclass(frozen=True)
+class TargetHead:
+    """`lm_head` [V, H] of the target, and its final RMS norm [H] where the saved states are not normed yet.
+
+    `state` ("post" or "pre") overrides what the samples' format says of their norm state; "" takes it from each sample.
+    """
+
+    weight: Tensor
+    norm: Tensor | None = None
+    eps: float = 1e-6
+    state: str = ""
+
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> TargetHead:
+        """The same head on a device, in a type."""
+        norm = None if self.norm is None else self.norm.to(device, dtype)
+        return TargetHead(self.weight.to(device, dtype), norm, self.eps, self.state)
+
+    def normed(self, sample: StateSample, rows: Tensor) -> Tensor:
+        """Rows [M, H] of the sample's last hidden state as `lm_head` takes them.
+
+        Raises WiringError when the state is not normed and the norm is not known, when its norm state is undecided, or
+        when its width is not the head's.
+        """
+        if rows.shape[-1] != self.weight.shape[-1]:
+            raise WiringError(
+                "the target's head does not fit the saved last hidden state",
+                where=sample.source,
+                expected=f"width {self.weight.shape[-1]}, as lm_head.weight has it",
+                found=f"width {rows.shape[-1]}",
+            )
+        rows = rows.to(self.weight.device, self.weight.dtype)
+        state = self.state or sample.norm
+        if state == "post":
+            return rows
+        if state != "pre":
+            raise WiringError(
+                "it is not known whether the saved last hidden state is normed",
+                where=sample.source,
+                remedy="Say --last-hidden post or --last-hidden pre",
+            )
+        if self.norm is None:
+            raise WiringError(
+                "the saved last hidden state is not normed, and the target's final norm is not known",
+                where=sample.source,
+                expected="model.norm.weight of the target",
+                remedy="Give --target a folder with the target's weights",
+            )
+        return rms_norm(rows, self.norm, self.eps)
+
+
+def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root mean square norm [M, H] in float32 or wider, times weight [H] in the rows' own type."""
+    wide = rows if rows.dtype == torch.float64 else rows.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(rows.dtype) * weight
+
+
+def choices(rows: Tensor, weight: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """First choice [M] of weight [V, H] on rows [M, H]; with `inside` [Vd] (ascending ids) also the best among those.
+
+    Logits are made in blocks of rows, so that a large vocabulary does not need all of them at once. The second result
+    are ids of the whole vocabulary too, or None.
+    """
+    block = max(1, _BLOCK_BYTES // (weight.shape[0] * weight.element_size()))
+    best, best_inside = [], []
+    for part in rows.split(block):
+        logits = part @ weight.T  # [m, V]
+        best.append(logits.argmax(-1))
+        if inside is not None:
+            best_inside.append(inside[logits[:, inside].argmax(-1)])
+    if not best:
+        empty = torch.zeros(0, dtype=torch.int64, device=weight.device)
+        return empty, None if inside is None else empty
+    return torch.cat(best), torch.cat(best_inside) if inside is not None else None
