@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "models")]  # planted, slow_draft
+sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("offline", "models", "files")]  # their helpers
 
 
 @pytest.fixture(autouse=True)
