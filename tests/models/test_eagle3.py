@@ -1,6 +1,5 @@
 """The draft's forward pass against a slow draft that decodes row by row with a growing cache."""
 
-
 import pytest
 import torch
 from slow_draft import SlowDraft, random_tensors, tiny_config
@@ -14,10 +13,11 @@ from wiring.models.eagle3 import Eagle3Config, Eagle3Draft
 def pair(seed=0, **changes):
     """The same random weights in both implementations."""
     config = tiny_config(**changes)
-    tensors = random_tensors(Eagle3Config.from_dict(config).required_shapes(), seed)
+    shape = Eagle3Config.from_dict(config, producer="sglang")
+    tensors = random_tensors(shape.required_shapes(), seed)
     embedding = torch.randn(40, 16, generator=torch.Generator().manual_seed(seed + 100))
-    draft = Eagle3Draft.from_checkpoint(checkpoint_from(config, tensors), embedding)
-    return draft, SlowDraft(tensors, config, embedding)
+    draft = Eagle3Draft.from_checkpoint(checkpoint_from(config, tensors, producer="sglang"), embedding)
+    return draft, SlowDraft(tensors, shape, embedding)
 
 
 def text(seed, length, slots=3):
@@ -130,6 +130,71 @@ def test_states_of_the_drafts_own_width_pass_by_fc_as_in_sglang():
     draft, _ = pair(eagle_config={"eagle_aux_hidden_state_layer_ids": [2]})
     states = torch.randn(1, 5, 1, 16)
     assert torch.equal(draft.project(states), states[:, :, 0])
+
+
+def test_the_rows_that_are_counted_are_all_that_the_head_needs():
+    draft, _ = pair(6)
+    tokens, states = text(6, 9)
+    whole = draft.unroll(tokens[None], states[None], 3)
+    for k, hidden in enumerate(draft.hidden_steps(tokens[None], states[None], 3)):
+        assert torch.allclose(draft.logits(hidden[0, [1, 4]]), whole[k][0, [1, 4]], atol=1e-6)
+
+
+def test_padding_does_not_change_a_row_under_dynamic_scaling_when_lengths_are_given():
+    scaling = {"max_position_embeddings": 4, "rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    config = tiny_config(**scaling)
+    tensors = random_tensors(Eagle3Config.from_dict(config, producer="modelopt").required_shapes())
+    checkpoint = checkpoint_from(config, tensors, producer="modelopt")
+    draft = Eagle3Draft.from_checkpoint(checkpoint, torch.randn(40, 16, generator=torch.Generator().manual_seed(1)))
+    tokens, states = text(4, 14)
+    alone = draft.unroll(tokens[None, :9], states[None, :9], 3)
+    assert draft.depends_on_length and not pair()[0].depends_on_length
+
+    def padded(lengths):
+        steps = draft.hidden_steps(tokens.expand(2, -1), states.expand(2, -1, -1, -1), 3, lengths)
+        return [draft.logits(hidden) for hidden in steps]
+
+    for k, (a, b, c) in enumerate(zip(alone, padded([9, 14]), padded(None), strict=True)):
+        assert torch.allclose(a[0, : 8 - k], b[0, : 8 - k], atol=1e-5)
+        assert not torch.allclose(a[0, 1 : 8 - k], c[0, 1 : 8 - k], atol=1e-3)
+
+
+def test_embedding_and_head_are_the_drafts_own_or_the_targets():
+    config = tiny_config(draft_vocab_size=None)
+    tensors = random_tensors(Eagle3Config.from_dict(config).required_shapes())
+    g = torch.Generator().manual_seed(3)
+    own, target, head = (torch.randn(40, 16, generator=g) for _ in range(3))
+    tokens, states = text(3, 6)
+
+    def first(names, producer="specforge", **given):
+        held = tensors | names
+        held = {name: tensor for name, tensor in held.items() if tensor is not None}
+        draft = Eagle3Draft.from_checkpoint(checkpoint_from(config, held, producer=producer), **given)
+        return draft.unroll(tokens[None], states[None], 1)[0]
+
+    with_own = first({"embed_tokens.weight": own}, embedding=target)
+    assert torch.equal(with_own, first({}, embedding=own))
+    assert torch.equal(first({"embed_tokens.weight": own}, "sglang", embedding=target), first({}, embedding=target))
+    assert not torch.allclose(with_own, first({}, embedding=target))
+    shared = first({"lm_head.weight": None}, embedding=own, head=head)
+    assert torch.equal(shared, first({"lm_head.weight": head}, embedding=own, head=own))
+    with pytest.raises(WiringError, match="no embedding of its own"):
+        first({})
+    with pytest.raises(WiringError, match=r"lm_head\.weight is missing.*expected \[40, 16\]"):
+        first({"lm_head.weight": None}, embedding=own)
+
+
+def test_half_precision_is_near_and_the_device_is_the_callers():
+    config, tensors = tiny_config(), None
+    tensors = random_tensors(Eagle3Config.from_dict(config).required_shapes())
+    embedding = torch.randn(40, 16, generator=torch.Generator().manual_seed(1))
+    checkpoint = checkpoint_from(config, tensors, producer="specforge")
+    tokens, states = text(2, 40)
+    whole = Eagle3Draft.from_checkpoint(checkpoint, embedding).unroll(tokens[None], states[None], 3)
+    half = Eagle3Draft.from_checkpoint(checkpoint, embedding, dtype=torch.bfloat16, device=torch.device("cpu"))
+    assert half.embedding.dtype == half.fc.weight.dtype == torch.bfloat16
+    for a, b in zip(whole, half.unroll(tokens[None], states[None].bfloat16(), 3), strict=True):
+        assert b.dtype == torch.bfloat16 and (a - b.float()).norm() < 0.05 * a.norm()
 
 
 def test_what_does_not_fit_is_refused():

@@ -8,7 +8,7 @@ engine computes when it drafts from row t and its first k proposals are the text
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from wiring.errors import WiringError
 from wiring.files.draft_config import Eagle3Config
 from wiring.models.layers import DraftLayer, RMSNorm
-from wiring.models.rope import cosines
+from wiring.models.rope import cosines, looks_at_length
 
 if TYPE_CHECKING:
     from wiring.files.draft import DraftCheckpoint
@@ -163,10 +163,14 @@ class Eagle3Draft(nn.Module):
         """As `unroll`, but one step at a time, so that only one step's logits [B, N-1, Vd] need memory."""
         return (self.logits(rows) for rows in self.hidden_steps(tokens, states, steps))
 
-    def hidden_steps(self, tokens: Tensor, states: Tensor, steps: int) -> Iterator[Tensor]:
+    def hidden_steps(
+        self, tokens: Tensor, states: Tensor, steps: int, lengths: Sequence[int] | None = None
+    ) -> Iterator[Tensor]:
         """As `unrolled`, but what goes into lm_head [B, N-1, H], normed as the config says.
 
         A caller that counts some of the rows only gives those to `logits`: the head is the largest product.
+        `lengths` (B of them) are the sequences' own lengths in tokens where the batch is padded. They matter where
+        `depends_on_length` only; without them every text is taken to be N tokens long.
         """
         config, rows = self.config, tokens.shape[1] - 1
         hidden = self.project(states[:, :rows])  # [B, T, H], T = N-1
@@ -177,8 +181,8 @@ class Eagle3Draft(nn.Module):
         for step in range(steps):
             fed = (index + 1 + step).clamp(max=rows)  # [T]
             added = tuple(share[:, fed] for share in embedded)
-            # Dynamic scaling asks how long the text is: row T-1 of step k has seen its token N-1+k.
-            angles = cosines(config.rope, config.head_dim, index + (config.first_position + step), rows + 1 + step)
+            so_far = [length + step for length in lengths or [rows + 1]]
+            angles = cosines(config.rope, config.head_dim, index + (config.first_position + step), so_far)
             cos, sin = (part.to(hidden.dtype) for part in angles)
             for layer, (keys, values) in zip(self.layers, cache, strict=True):
                 hidden = layer(hidden, added, cos, sin, keys, values)
@@ -186,6 +190,11 @@ class Eagle3Draft(nn.Module):
             normed = self.norm(hidden) if config.head_norm or config.norm_output else hidden
             yield normed if config.head_norm else hidden
             hidden = normed if config.norm_output else hidden
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether a row's numbers depend on the length of its text (dynamic RoPE), and so on padding."""
+        return looks_at_length(self.config.rope)
 
     def logits(self, rows: Tensor) -> Tensor:
         """Logits [..., Vd] of what `hidden_steps` gives [..., H]."""

@@ -133,6 +133,6 @@ class DraftLayer(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE with the two halves of a head as the two coordinates, as Llama has it. x [B, heads, T, D], cos [T, D/2]."""
+    """RoPE with a head's two halves as the two coordinates, as Llama has it: x [B, heads, T, D], cos [.., T, D/2]."""
     a, b = x.unflatten(-1, (2, -1)).unbind(-2)  # unbind, not slices: its gradient is one stack
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -14,6 +14,7 @@ What the three flavours make of the same parameters:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,18 +24,25 @@ from wiring.files.rope_config import Rope
 _SPECFORGE_MARGIN = 20  # positions that SpecForge's cache holds beyond max_position_embeddings
 
 
-def cosines(rope: Rope, head_dim: int, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [T, D/2] float32 at integer positions [T], on their device.
+def cosines(rope: Rope, head_dim: int, positions: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [B or 1, 1, T, D/2] float32 at integer positions [T], on their device.
 
-    `length` is the length in tokens of the text so far, which dynamic scaling looks at.
+    `lengths` are the texts' lengths in tokens so far, one per sequence or one for all. Only dynamic scaling looks at
+    them.
     """
-    inverse = frequencies(rope, head_dim, length).to(positions.device)
+    lengths = lengths if looks_at_length(rope) else lengths[:1]
+    inverse = torch.stack([frequencies(rope, head_dim, length) for length in lengths]).to(positions.device)
     where = positions.float()
     if rope.type == "linear" and rope.flavour != "transformers":
         where = where / rope.factor
-    angles = where[:, None] * inverse
+    angles = where[:, None] * inverse[:, None, None]  # [B, 1, T, D/2]
     scale = attention_scale(rope)
     return (angles.cos(), angles.sin()) if scale == 1.0 else (angles.cos() * scale, angles.sin() * scale)
+
+
+def looks_at_length(rope: Rope) -> bool:
+    """Whether the frequencies depend on how long the text is."""
+    return rope.type == "dynamic" and rope.flavour != "sglang"
 
 
 def frequencies(rope: Rope, head_dim: int, length: int = 0) -> Tensor:
