@@ -67,7 +67,7 @@ def fitted(shape: Eagle3Config, stored: Stored, config: Mapping[str, Any], produ
                 ))  # fmt: skip
             shape = replace(shape, **{flag: getattr(shape, flag) and present})
     deeper = {n for n in ("hidden_norm", "input_layernorm") if f"layers.1.{n}.weight" in tensors}
-    if len(deeper) == 1:
+    if len(deeper) == 1 and producer != "sglang":
         shape = replace(shape, deeper_norm=deeper.pop())
     return shape, findings
 

@@ -139,6 +139,11 @@ def _only_tensors(state: Any, file: Path) -> dict[str, Tensor]:
     return {str(name): tensor.detach().clone() for name, tensor in state.items()}  # not a view of the mapped file
 
 
+def _first_byte(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(1)
+
+
 def _load_torch(file: Path) -> Any:
     import pickle
     import zipfile
@@ -151,7 +156,7 @@ def _load_torch(file: Path) -> Any:
     except FileNotFoundError:
         raise WiringError("a torch file is missing", where=file, remedy="Copy it again") from None
     except pickle.UnpicklingError as error:
-        if "weights" not in str(error).lower():
+        if "GLOBAL" not in str(error) and _first_byte(file) != b"\x80":  # a pickle's first byte
             raise WiringError("the file is cut off or is no torch file", where=file, remedy="Copy it again") from None
         raise WiringError(
             "the file holds pickled objects, which could run code when opened, so it was not opened",
@@ -160,7 +165,7 @@ def _load_torch(file: Path) -> Any:
             remedy="Export it to safetensors with its trainer, where it is trusted (SpecForge: "
             "python -m specforge.export.to_hf)",
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except (RuntimeError, EOFError, ValueError, LookupError, TypeError, OSError) as error:
         raise WiringError(
             f"the file is cut off or is no torch file: {(str(error).splitlines() or [''])[0]}",
             where=file,
