@@ -79,6 +79,8 @@ def evaluate(
     counted = _Counted(rule, draft.target_ids, head)
     tallies = {control: _Tally(depths, len(head.weight)) for control in controls}
     done = 0
+    if getattr(draft, "depends_on_length", False):
+        batch = 1  # dynamic RoPE: a row's numbers depend on the length of its text, so none is padded
     for group in _grouped(with_controls(samples, layout, controls), batch):
         rows = counted.rows([sample for sample, _ in group], draft.config.vocab_size)
         for control, tally in tallies.items():
