@@ -46,6 +46,24 @@ def test_a_pair_that_fits_passes_without_notes(spec):
     assert check(replace(spec, draft=None, speculation=None)) == ()
 
 
+def test_a_draft_in_torch_files_is_held_against_the_target_too(spec, draft_with):
+    """SafeAILab's drafts come as pytorch_model.bin, which SGLang loads as well."""
+    import torch
+    from safetensors.torch import load_file
+
+    draft = draft_with()
+    tensors = load_file(draft / "model.safetensors")
+    (draft / "model.safetensors").unlink()
+    torch.save(tensors, draft / "pytorch_model.bin")
+    assert check(replace(spec, draft=draft)) == ()
+    size = (draft / "pytorch_model.bin").stat().st_size
+    assert weight_bytes(draft, "bfloat16") >= size / 2
+    narrow = tensors | {"fc.weight": tensors["fc.weight"][:, :-1].clone()}
+    torch.save(narrow, draft / "pytorch_model.bin")
+    with pytest.raises(WiringError, match="does not fit the target.*fc takes"):
+        check(replace(spec, draft=draft))
+
+
 def test_paths_that_are_no_model_folders(spec, pair, tmp_path):
     cases = {
         "the target is not a folder": replace(spec, target=tmp_path / "absent"),

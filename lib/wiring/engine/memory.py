@@ -33,7 +33,8 @@ def weight_bytes(folder: Path, dtype: str) -> int:
     better than this what is wrong with them.
     """
     width = _WIDTH.get(dtype)
-    return sum(_loaded_bytes(file, width) for file in sorted(folder.glob("*.safetensors")))
+    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    return sum(_loaded_bytes(file, width) for file in files)
 
 
 def available_bytes(device: str) -> int | None:

@@ -75,20 +75,23 @@ def _check_folder(folder: Path, what: str) -> None:
     if not (folder / "config.json").is_file():
         raise WiringError(f"{what} has no config.json", where=folder, expected="config.json beside the weights",
                           remedy="Point to the folder that holds the model, not to one above it")  # fmt: skip
-    if not any(folder.glob("*.safetensors")):
-        raise WiringError(f"{what} has no weights", where=folder, expected="at least one *.safetensors file",
-                          remedy="Copy the weights into the folder, converted to safetensors")  # fmt: skip
+    if not any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "pytorch_model*.bin")):
+        raise WiringError(f"{what} has no weights", where=folder, expected="*.safetensors or pytorch_model.bin",
+                          remedy="Copy the weights into the folder")  # fmt: skip
 
 
 def _check_draft(spec: ServerSpec, draft: Path, rules_hold: bool) -> tuple[str, ...]:
     """Refuse a draft that does not fit. On another release its layer ids may be right all the same: then a note."""
     from wiring.files.target import read_target_config
-    from wiring.files.tensors import read_json, read_tensor, tensor_names
+    from wiring.files.tensors import read_checkpoint, read_json, read_tensor, tensor_names
     from wiring.offline.fit import check_fit
 
     target = read_target_config(spec.target)
     config = _as_served(read_json(draft / "config.json", "the draft's config"), spec.env)
-    tensors = {name: read_tensor(draft, name) for name in _FITTING if name in tensor_names(draft)}
+    if any(draft.glob("*.safetensors")):
+        tensors = {name: read_tensor(draft, name) for name in _FITTING if name in tensor_names(draft)}
+    else:
+        tensors = read_checkpoint(draft)[0]
     problems = [str(problem) for problem in check_fit(target, config, tensors)]
     notes = [] if rules_hold else [problem for problem in problems if problem.startswith("layer ids")]
     problems = [problem for problem in problems if problem not in notes]
