@@ -39,7 +39,15 @@ def report(layout, accuracy, depths=1):
         sequences=2,
         depths=tuple(
             DepthAccuracy(
-                depth=k, correct=1, total=2, accuracy=accuracy, low=0.4, high=0.7, floor=0.1, out_of_vocabulary=0
+                depth=k,
+                correct=1,
+                total=2,
+                accuracy=accuracy,
+                low=0.4,
+                high=0.7,
+                floor=0.1,
+                out_of_vocabulary=0,
+                out_of_vocabulary_of=2,
             )
             for k in range(depths)
         ),

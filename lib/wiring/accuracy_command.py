@@ -163,7 +163,7 @@ def _print(result: StandaloneResult, title: str = "") -> None:
             d.total,
             f"{d.accuracy:.3f}",
             f"{d.low:.3f} to {d.high:.3f}",
-            f"{d.out_of_vocabulary / d.total:.3f}",
+            _share(d.out_of_vocabulary, d.out_of_vocabulary_of),
         )
         for d in report.depths
     ]
@@ -200,3 +200,7 @@ def _print(result: StandaloneResult, title: str = "") -> None:
         typer.echo(f"skipped {len(result.skipped)} file(s):")
         for file, reason in result.skipped:
             typer.echo(f"  {file}: {reason}")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.3f}" if whole else ""

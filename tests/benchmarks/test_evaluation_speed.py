@@ -104,7 +104,9 @@ def our_pass(case, made, preset):
         for i, text in enumerate(texts)
     ]
     head = TargetHead(target.head, target.norm, EPS)
-    return lambda: accuracy_by_depth(draft, samples, LAYOUT, STEPS, head, rule=preset, batch=SEQUENCES)
+    return lambda: accuracy_by_depth(
+        draft, samples, LAYOUT, STEPS, head, rule=preset, batch=SEQUENCES, outside_sequences=0
+    )
 
 
 class Products(TorchDispatchMode):

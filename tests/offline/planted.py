@@ -53,7 +53,7 @@ class NoisyDraft:
     def to_target_ids(self, ids):
         return self.target_ids[ids]
 
-    def hidden_steps(self, tokens, states, steps):
+    def hidden_steps(self, tokens, states, steps, keep=None):
         for k in range(steps):
             yield torch.stack(
                 [states[:, :-1, 0, 0], states[:, :-1, 0, 1], torch.full(states[:, :-1, 0, 0].shape, k)], -1

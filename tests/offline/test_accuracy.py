@@ -29,7 +29,7 @@ class PlantedDraft:
     def to_target_ids(self, ids):
         return self.target_ids[ids]
 
-    def hidden_steps(self, tokens, states, steps):
+    def hidden_steps(self, tokens, states, steps, keep=None):
         for k in range(steps):
             yield torch.nn.functional.one_hot(self.proposals[k], len(self.target_ids)).float()[None]
 

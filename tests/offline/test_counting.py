@@ -221,3 +221,26 @@ def test_all_controls_in_one_pass_equal_each_alone():
 def test_unknown_preset_lists_the_known():
     with pytest.raises(WiringError, match="no such counting preset.*specforge, safeailab"):
         counting_rule("sglang")
+
+
+@pytest.mark.parametrize("name", ["speculators-full", "modelopt"])
+def test_labels_inside_need_no_whole_vocabulary(name):
+    """Counts are the same however many sequences are looked at for labels outside; the share is of those."""
+    samples = random_samples([20, 31, 12, 17])
+    draft = NoisyDraft(samples, KEPT, HEAD)
+    every, some, none = (
+        evaluate(draft, samples, LAYOUT, 2, HEAD, rule=name, batch=3, outside_sequences=n)["none"].depths
+        for n in (None, 2, 0)
+    )
+    assert [(d.correct, d.total) for d in every] == [(d.correct, d.total) for d in some]
+    assert [(d.correct, d.total) for d in every] == [(d.correct, d.total) for d in none]
+    kept = set(KEPT)
+    for report, looked in ((every, 4), (some, 2), (none, 0)):
+        outside = rows = 0
+        for sample in samples[:looked]:
+            mask = torch.ones_like(sample.loss_mask) if name == "modelopt" else sample.loss_mask
+            for j in range(1, len(mask)):
+                if mask[j]:
+                    rows += 1
+                    outside += int((sample.last_hidden[j] @ HEAD.T).argmax()) not in kept
+        assert (report[0].out_of_vocabulary, report[0].out_of_vocabulary_of) == (outside, rows)

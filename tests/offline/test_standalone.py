@@ -126,7 +126,7 @@ def test_json_of_a_wider_file(pair, wide):
     trained, other = (json.loads(run(*asked, "--layout", layout).stdout) for layout in ("0,3,31", "3,31,59"))
     assert trained["layout"] == [0, 3, 31] and trained["preset"] == "specforge" and trained["skipped"] == []
     assert [sorted(d) for d in trained["depths"]] == [
-        ["accuracy", "correct", "depth", "floor", "high", "low", "out_of_vocabulary", "total"]
+        ["accuracy", "correct", "depth", "floor", "high", "low", "out_of_vocabulary", "out_of_vocabulary_of", "total"]
     ] * 3
     assert trained["accept_length_with_bonus"] == pytest.approx(1 + trained["accept_length"])
     assert set(trained["controls"]) == {"zeroed", "shifted", "permuted", "other_sequence"}

@@ -12,6 +12,7 @@ from wiring.errors import WiringError
 from wiring.files.draft_check import Stored, check_config, check_tensors, check_vocabulary, fitted
 from wiring.files.draft_config import DEFAULT_SLOTS, Eagle3Config, recorded_ids
 from wiring.files.draft_producers import canonical, detect_producer
+from wiring.files.draft_sharing import sharing
 from wiring.files.findings import Finding
 from wiring.files.tensors import read_checkpoint, read_json
 
@@ -136,8 +137,9 @@ def checkpoint_from(
         for name in twice
     ]
     shape, decided = fitted(shape, stored, config, producer)
-    findings += decided + check_tensors(shape, stored)
-    maps, on_maps = check_vocabulary(shape, stored)
+    shared = sharing(shape, config, producer, stored.tensors)
+    findings += decided + check_tensors(shape, stored, shared, producer)
+    maps, on_maps = check_vocabulary(shape, stored, producer)
     findings += on_maps + check_config(shape, config, producer, norm_output, str(where))
     checkpoint = DraftCheckpoint(folder, dict(config), dict(stored.tensors) | maps, shape, producer, tuple(findings))
     if strict and checkpoint.errors:

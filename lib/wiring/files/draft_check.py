@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from wiring.files.draft_config import MEANINGS, Eagle3Config, named_slots
 from wiring.files.draft_producers import as_written
+from wiring.files.draft_sharing import EMBEDDING, HEAD, Sharing
 from wiring.files.findings import Finding, Severity
 from wiring.files.rope_config import disagreement
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 # A tensor of such a name belongs to another forward pass, not to a leftover.
 _OTHER_FORWARD = ("q_norm", "k_norm", "kv_a_", "kv_b_", "q_a_", "q_b_", "experts", "sinks", "embed_layernorm")
-_SEEN_AS_TARGET = "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,14 @@ def fitted(shape: Eagle3Config, stored: Stored, config: Mapping[str, Any], produ
     return shape, findings
 
 
-def check_tensors(shape: Eagle3Config, stored: Stored) -> list[Finding]:
+def check_tensors(shape: Eagle3Config, stored: Stored, shared: Sharing, producer: str) -> list[Finding]:
     """Missing, unused, wrongly shaped, quantised and not finite tensors; shapes against `shape`."""
     required = shape.required_shapes()
     known = shape.optional_shapes() | required
-    findings = [_missing(name, required[name], shape, stored) for name in required if name not in stored.tensors]
+    if producer == "sglang" and shared.embedding == "draft":
+        required[EMBEDDING] = known[EMBEDDING]
+    absent = [name for name in required if name not in stored.tensors]
+    findings = [_missing(name, required[name], stored, shared, producer) for name in absent]
     for name, tensor in stored.tensors.items():
         where = stored.where(name)
         if name not in known:
@@ -103,10 +106,11 @@ def check_tensors(shape: Eagle3Config, stored: Stored) -> list[Finding]:
     return [finding for finding in findings if finding is not None]
 
 
-def check_vocabulary(shape: Eagle3Config, stored: Stored) -> tuple[dict[str, Tensor], list[Finding]]:
+def check_vocabulary(shape: Eagle3Config, stored: Stored, producer: str) -> tuple[dict[str, Tensor], list[Finding]]:
     """d2t int64 and t2d bool as far as the file has them, d2t derived where only t2d stands, and what is wrong.
 
-    d2t holds offsets: target id = draft id + d2t[draft id]; t2d marks the target ids that are reached.
+    d2t holds offsets: target id = draft id + d2t[draft id]; t2d marks the target ids that are reached. SGLang reads
+    d2t alone, so that nothing is derived for it.
     """
     import torch
 
@@ -120,7 +124,7 @@ def check_vocabulary(shape: Eagle3Config, stored: Stored) -> tuple[dict[str, Ten
             findings.append(Finding("vocabulary map", "error", stored.where(name), f"it is no row of {kind}"))
             continue
         maps[name] = tensor.to(kind)
-    if "d2t" not in maps and "d2t" not in stored.tensors and "t2d" in maps:
+    if "d2t" not in maps and "d2t" not in stored.tensors and "t2d" in maps and producer != "sglang":
         marked = maps["t2d"].nonzero().flatten()  # [Vd]
         if len(marked) != shape.draft_vocab_size:
             findings.append(Finding(
@@ -194,14 +198,27 @@ def check_config(shape: Eagle3Config, config: Mapping[str, Any], producer: str, 
     return findings
 
 
-def _missing(name: str, size: tuple[int, ...], shape: Eagle3Config, stored: Stored) -> Finding | None:
+def _missing(name: str, size: tuple[int, ...], stored: Stored, shared: Sharing, producer: str) -> Finding | None:
     where = stored.where(name)
-    if name == _SEEN_AS_TARGET and not shape.has_vocab_map:
-        return Finding("missing tensor", "note", where, "the draft has no head of its own: the target's is used")
-    if name == "d2t" and "t2d" in stored.tensors:
+    if name == HEAD and shared.head != "draft":
+        whose = "the target's is used" if shared.head == "target" else "the embedding is used"
+        return Finding("missing tensor", "note", where, f"the draft has no head of its own: {whose}")
+    if name == "d2t" and "t2d" in stored.tensors and producer != "sglang":
         return None  # derived, see check_vocabulary
-    remedy = "Without it, or t2d, draft ids cannot be turned into target ids" if name == "d2t" else ""
-    return Finding("missing tensor", "error", where, f"it is missing: expected {_words(size)}, found nothing", remedy)
+    return Finding(
+        "missing tensor", "error", where, f"it is missing: expected {_words(size)}, found nothing",
+        _missing_remedy(name, producer),
+    )  # fmt: skip
+
+
+def _missing_remedy(name: str, producer: str) -> str:
+    if name == "d2t":
+        if producer == "sglang":
+            return "SGLang reads no t2d, and without d2t takes draft ids for target ids"
+        return "Without it, or t2d, draft ids cannot be turned into target ids"
+    if producer == "sglang" and name == HEAD:
+        return "SGLang shares the target's only where draft_vocab_size is null"
+    return ""
 
 
 def _shape_remedy(name: str, shape: Eagle3Config) -> str:
@@ -214,11 +231,7 @@ def _shape_remedy(name: str, shape: Eagle3Config) -> str:
 
 
 def _nan_remedy(name: str) -> str:
-    return (
-        "speculators fills weights that were never loaded with NaN"
-        if name in ("embed_tokens.weight", _SEEN_AS_TARGET)
-        else ""
-    )
+    return "speculators fills weights that were never loaded with NaN" if name in (EMBEDDING, HEAD) else ""
 
 
 def _words(shape: Any) -> str:

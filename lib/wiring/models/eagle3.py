@@ -8,7 +8,7 @@ engine computes when it drafts from row t and its first k proposals are the text
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from wiring.errors import WiringError
 from wiring.files.draft_config import Eagle3Config
+from wiring.files.draft_sharing import EMBEDDING, HEAD, sharing
 from wiring.models.layers import DraftLayer, RMSNorm
 from wiring.models.rope import cosines, looks_at_length
 
@@ -72,37 +73,40 @@ class Eagle3Draft(nn.Module):
     ) -> Eagle3Draft:
         """Build a draft for evaluation (no gradients) from a checkpoint.
 
-        `embedding` [V, H] is the target's, used where the file has none of its own (and always where the file is read
-        as SGLang serves it, which shares the target's). `head` [V, H] is the target's lm_head, likewise, at full
-        vocabulary. Raises WiringError when one of them is needed and not given, when they do not fit the draft's
-        config, and when the checkpoint lacks a tensor.
+        `embedding` [V, H] and `head` [V, H] are the target's, used where the draft shares them: by its producer's rule
+        (see `wiring.files.draft_sharing`), which goes by the file's tensors, or, read as SGLang serves it, by the
+        config. Without them the file's own stand in, if it has them. Raises WiringError when one of them is needed
+        and not there, when they do not fit the draft's config, and when the checkpoint lacks a tensor.
         """
         shape, tensors = checkpoint.shape, dict(checkpoint.tensors)
-        own = tensors.get("embed_tokens.weight")
-        if own is None or (checkpoint.producer == "sglang" and embedding is not None):
+        shared = sharing(shape, checkpoint.config, checkpoint.producer, tensors)
+        own = tensors.get(EMBEDDING)
+        if shared.embedding == "target" and embedding is not None:
             own = embedding
         if own is None:
+            shares = shared.embedding == "target"
             raise WiringError(
                 "the draft has no embedding of its own",
                 where=checkpoint.folder,
-                expected="embed_tokens.weight, or the target's embedding",
-                remedy="Name the target (--target)",
+                expected=EMBEDDING + (", or the target's embedding" if shares else ""),
+                remedy="Name the target (--target)" if shares else "A draft of another width than its target needs one",
             )
-        if "lm_head.weight" not in tensors and head is not None and not shape.has_vocab_map:
-            tensors["lm_head.weight"] = head
+        other_head = {"target": head, "embedding": own, "draft": None}[shared.head]
+        if other_head is not None:
+            tensors[HEAD] = other_head
         with torch.device("meta"):  # no memory and no time for weights that are replaced at once
             draft = cls(shape, own.to("meta"), None)
         wanted = draft.state_dict()
         for name, parameter in wanted.items():
             found = tensors.get(name)
             if found is None or found.shape != parameter.shape:
-                shared = name == "lm_head.weight" and found is None
+                shares = name == HEAD and shared.head == "target" and found is None
                 raise WiringError(
                     f"tensor {name} is missing from the draft" if found is None else f"tensor {name} does not fit",
                     where=checkpoint.folder,
                     expected=list(parameter.shape),
                     found="nothing" if found is None else list(found.shape),
-                    remedy="Name the target, whose head it shares (--target)" if shared else "",
+                    remedy="Name the target, whose head it shares (--target)" if shares else "",
                 )
         draft.load_state_dict({name: tensors[name].to(device, dtype) for name in wanted}, assign=True)
         draft.embedding = own.detach().to(device, dtype)
@@ -164,13 +168,20 @@ class Eagle3Draft(nn.Module):
         return (self.logits(rows) for rows in self.hidden_steps(tokens, states, steps))
 
     def hidden_steps(
-        self, tokens: Tensor, states: Tensor, steps: int, lengths: Sequence[int] | None = None
+        self,
+        tokens: Tensor,
+        states: Tensor,
+        steps: int,
+        lengths: Sequence[int] | None = None,
+        keep: Callable[[int], Tensor | None] = lambda step: None,
     ) -> Iterator[Tensor]:
         """As `unrolled`, but what goes into lm_head [B, N-1, H], normed as the config says.
 
         A caller that counts some of the rows only gives those to `logits`: the head is the largest product.
         `lengths` (B of them) are the sequences' own lengths in tokens where the batch is padded. They matter where
         `depends_on_length` only; without them every text is taken to be N tokens long.
+        `keep(step)` [B, N-1] bool, asked when that step begins, names the rows that this step or a later one is wanted
+        of; the others may come back as anything. A row that was left out stays out. None: all rows.
         """
         config, rows = self.config, tokens.shape[1] - 1
         hidden = self.project(states[:, :rows])  # [B, T, H], T = N-1
@@ -183,9 +194,12 @@ class Eagle3Draft(nn.Module):
             added = tuple(share[:, fed] for share in embedded)
             so_far = [length + step for length in lengths or [rows + 1]]
             angles = cosines(config.rope, config.head_dim, index + (config.first_position + step), so_far)
-            cos, sin = (part.to(hidden.dtype) for part in angles)
-            for layer, (keys, values) in zip(self.layers, cache, strict=True):
-                hidden = layer(hidden, added, cos, sin, keys, values)
+            cos, sin = (part[:, 0].to(hidden.dtype) for part in angles)  # [B or 1, T, D/2]
+            wanted = keep(step)
+            for i, (layer, (keys, values)) in enumerate(zip(self.layers, cache, strict=True)):
+                # In step 0 a layer's keys come from all rows of the layer before it: only the last may leave some out.
+                drops = step > 0 or i == len(self.layers) - 1
+                hidden = layer(hidden, added, cos, sin, keys, values, wanted if drops else None)
                 added = None
             normed = self.norm(hidden) if config.head_norm or config.norm_output else hidden
             yield normed if config.head_norm else hidden

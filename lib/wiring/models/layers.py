@@ -58,24 +58,28 @@ class Attention(nn.Module):
         width = embeds.shape[-1]
         return tuple(F.linear(embeds, p.weight[:, :width], p.bias) for p in (self.q_proj, self.k_proj, self.v_proj))
 
-    def heads(self, x: Tensor, added: tuple[Tensor, ...] | None, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
-        """Rotated queries and keys, and values, each [B, heads, T, D], of x [B, T, H].
+    def queries(self, x: Tensor, added: tuple[Tensor, ...] | None, cos: Tensor, sin: Tensor) -> Tensor:
+        """Rotated queries [..., heads, D] of x [..., H]; cos and sin [..., D/2] belong to the same rows."""
+        q = self._projected(self.q_proj, x, None if added is None else added[0])
+        return rotate(self.q_norm(q) if self.qk_norm else q, cos, sin)
 
-        `added` [B, T, width] is what `of_embeddings` gave for the same rows: x then meets the other half of the
-        weights.
-        """
-        parts = []
-        for i, project in enumerate((self.q_proj, self.k_proj, self.v_proj)):
-            if added is None:
-                y = project(x)
-            else:
-                weight = project.weight[:, -x.shape[-1] :]
-                y = torch.addmm(added[i].flatten(0, 1), x.flatten(0, 1), weight.mT).view_as(added[i])
-            parts.append(y.unflatten(-1, (-1, self.head_dim)))
-        q, k, v = parts
-        if self.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        return rotate(q.transpose(1, 2), cos, sin), rotate(k.transpose(1, 2), cos, sin), v.transpose(1, 2)
+    def keys_and_values(
+        self, x: Tensor, added: tuple[Tensor, ...] | None, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Rotated keys and values, each [..., kv heads, D], of x [..., H]."""
+        k = self._projected(self.k_proj, x, None if added is None else added[1])
+        v = self._projected(self.v_proj, x, None if added is None else added[2])
+        return rotate(self.k_norm(k) if self.qk_norm else k, cos, sin), v
+
+    def _projected(self, project: nn.Linear, x: Tensor, added: Tensor | None) -> Tensor:
+        """[..., heads, D]. `added` is what `of_embeddings` gave for the same rows: x meets the other half then."""
+        if added is None:
+            y = project(x)
+        else:
+            width = x.shape[-1]
+            weight = project.weight[:, -width:]
+            y = torch.addmm(added.reshape(-1, added.shape[-1]), x.reshape(-1, width), weight.mT).view(added.shape)
+        return y.unflatten(-1, (-1, self.head_dim))
 
 
 class MLP(nn.Module):
@@ -112,11 +116,14 @@ class DraftLayer(nn.Module):
         sin: Tensor,
         keys: list[Tensor],
         values: list[Tensor],
+        keep: Tensor | None = None,
     ) -> Tensor:
         """The residual stream after this layer [B, T, H], not normed, of the one before it.
 
-        `added` is what the embeddings add to queries, keys and values (layer 0). `keys` and `values` hold those of
-        the earlier steps and get this step's.
+        `added` is what the embeddings add to queries, keys and values (layer 0); cos and sin are [B or 1, T, D/2].
+        `keys` and `values` hold those of the earlier steps and get this step's. Rows that `keep` [B, T] leaves out are
+        not finished: they come back as zeros. In step 0 their keys and values are there all the same, because later
+        rows look at them; after that nothing else does.
         """
         if self.first:
             state = self.input_layernorm(hidden) if self.config.input_norm_twice else hidden
@@ -124,15 +131,44 @@ class DraftLayer(nn.Module):
         else:
             normed = getattr(self, self.config.deeper_norm)(hidden)
         residual = normed if self.first and self.config.norm_before_residual else hidden
-        q, k, v = self.self_attn.heads(normed, added, cos, sin)
-        keys.append(k)
-        values.append(v)
-        mixed = mix(q, keys, values, self.window)
-        hidden = residual + self.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+        rows = Kept(keep, hidden)
+        every = rows if keys else Kept(None, hidden)  # whose keys and values are needed
+        angles = cos.expand(*hidden.shape[:2], -1), sin.expand(*hidden.shape[:2], -1)  # [B, T, D/2]
+        attention = self.self_attn
+        k, v = attention.keys_and_values(every.of(normed), every.of_all(added), *every.of_all(angles))
+        keys.append(every.spread(k).transpose(1, 2))
+        values.append(every.spread(v).transpose(1, 2))
+        q = rows.spread(attention.queries(rows.of(normed), rows.of_all(added), *rows.of_all(angles))).transpose(1, 2)
+        mixed = mix(q, keys, values, self.window).transpose(1, 2).flatten(2)  # [B, T, h * D]
+        done = rows.of(residual) + attention.o_proj(rows.of(mixed))
+        return rows.spread(done + self.mlp(self.post_attention_layernorm(done)))
+
+
+class Kept:
+    """The rows of a batch that are worth computing: all, or those that a mask [B, T] names, packed as [M, ...]."""
+
+    def __init__(self, keep: Tensor | None, like: Tensor):
+        self.shape = like.shape[:2]
+        self.index = None if keep is None or bool(keep.all()) else keep.flatten().nonzero()[:, 0]  # [M]
+
+    def of(self, x: Tensor) -> Tensor:
+        """The kept rows [M, ...] of x [B, T, ...]; x itself where all are kept."""
+        return x if self.index is None else x.flatten(0, 1)[self.index]
+
+    def of_all(self, parts: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
+        """`of` each part."""
+        return None if parts is None else tuple(self.of(part) for part in parts)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """[B, T, ...] of kept rows [M, ...], zeros between; x itself where all are kept."""
+        if self.index is None:
+            return x
+        whole = x.new_zeros(self.shape[0] * self.shape[1], *x.shape[1:])
+        return whole.index_copy(0, self.index, x).unflatten(0, self.shape)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE with a head's two halves as the two coordinates, as Llama has it: x [B, heads, T, D], cos [.., T, D/2]."""
+    """RoPE with a head's two halves as the two coordinates, as Llama has it: x [..., heads, D], cos [..., D/2]."""
+    cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
     a, b = x.unflatten(-1, (2, -1)).unbind(-2)  # unbind, not slices: its gradient is one stack
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -60,14 +60,17 @@ def evaluate(
     batch: int = 8,
     trainer_batch: int = 1,
     control_sequences: int | None = None,
+    outside_sequences: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, AccuracyReport]:
     """Measure draft steps 0..depths-1 on saved states by a counting rule, once for each control, in one pass.
 
     `head` is the target's head (a bare tensor [V, H] means states that are normed already); the draft's device and
     type are used. `batch` sequences run together; `trainer_batch` is the batch size of the trainer whose rule averages
-    over batches; `control_sequences` limits all controls but "none" to the first sequences; `seed` draws the bootstrap;
-    `progress` is told the number of sequences done. Memory: one batch, and a few counts for each sequence.
+    over batches. `control_sequences` limits all controls but "none" to the first sequences; `outside_sequences` does so
+    for the share of labels outside the draft's vocabulary, under a rule that labels inside it: that share alone needs
+    the target's whole head. `seed` draws the bootstrap; `progress` is told the number of sequences done.
+    Memory: one batch, and a few counts for each sequence.
 
     Raises WiringError for no countable row, a head that does not fit, or a layout that is not stored.
     """
@@ -82,7 +85,8 @@ def evaluate(
     if getattr(draft, "depends_on_length", False):
         batch = 1  # dynamic RoPE: a row's numbers depend on the length of its text, so none is padded
     for group in _grouped(with_controls(samples, layout, controls), batch):
-        rows = counted.rows([sample for sample, _ in group], draft.config.vocab_size)
+        whole = len(group) if outside_sequences is None else outside_sequences - done
+        rows = counted.rows([sample for sample, _ in group], draft.config.vocab_size, whole)
         for control, tally in tallies.items():
             take = len(group)
             if control != AS_THEY_ARE and control_sequences is not None:
@@ -107,7 +111,8 @@ class _Rows:
 
     tokens [B, P]; lengths [B]; labels [B, P + 1] target ids by label position j; counts [B, P + 1] whether j counts;
     masked [B, P + 1] the same before out-of-vocabulary labels are left out; sayable [V]; valid [B, P + 1] whether the
-    trainer has a row for j at all.
+    trainer has a row for j at all; outside [B, P + 1] whether the label is outside the draft's vocabulary, where
+    `looked` [B] says that this was found out.
     """
 
     tokens: Tensor
@@ -116,6 +121,7 @@ class _Rows:
     masked: Tensor
     valid: Tensor
     outside: Tensor
+    looked: Tensor
 
     def first(self, n: int) -> _Rows:
         """The first n sequences."""
@@ -131,9 +137,10 @@ class _Counted:
         self.rule, self.head, self.target_ids = rule, head, target_ids
         self.sayable = torch.zeros(len(head.weight), dtype=torch.bool, device=head.weight.device)
         self.sayable[target_ids] = True
+        self.inside = head.weight[target_ids] if rule.labels == "draft" else None  # [Vd, H]
 
-    def rows(self, samples: Sequence[StateSample], vocab: int) -> _Rows:
-        """Pad `samples` on the right and label them."""
+    def rows(self, samples: Sequence[StateSample], vocab: int, whole: int) -> _Rows:
+        """Pad `samples` on the right and label them; the first `whole` by the target's whole vocabulary too."""
         rule, device = self.rule, self.head.weight.device
         longest = max(len(sample.tokens) for sample in samples) + rule.padded_end
         tokens = torch.zeros(len(samples), longest, dtype=torch.int64, device=device)
@@ -141,6 +148,7 @@ class _Counted:
         masked = torch.zeros(len(samples), longest + 1, dtype=torch.bool, device=device)
         valid = torch.zeros_like(masked)
         outside = torch.zeros_like(masked)
+        looked = torch.ones(len(samples), dtype=torch.bool, device=device)
         for i, sample in enumerate(samples):
             length = len(sample.tokens)
             _check_tokens(sample, vocab)
@@ -154,14 +162,18 @@ class _Counted:
             needed = valid[i] if rule.condition != "none" else masked[i]
             where = needed[:length].nonzero()[:, 0]  # positions with a saved last hidden state
             states = self.head.normed(sample, sample.last_hidden[where.cpu()])
-            inside = self.target_ids if rule.labels == "draft" else None
-            best, best_inside = choices(states, self.head.weight, inside)
-            outside[i, where] = ~self.sayable[best]
-            labels[i, where] = best if best_inside is None else best_inside
+            if self.inside is not None:
+                labels[i, where] = self.target_ids[choices(states, self.inside)]
+                looked[i] = i < whole
+            if looked[i]:
+                best = choices(states, self.head.weight)
+                outside[i, where] = ~self.sayable[best]
+                if self.inside is None:
+                    labels[i, where] = best
             if rule.padded_end:  # all logits of a state of zeros are 0: the first id wins
                 outside[i, length] = ~self.sayable[0]
         counts = masked & ~outside if rule.outside == "excluded" else masked
-        return _Rows(tokens, labels, counts, masked, valid, outside)
+        return _Rows(tokens, labels, counts, masked, valid, outside, looked)
 
 
 class _Tally:
@@ -170,7 +182,7 @@ class _Tally:
     def __init__(self, depths: int, vocab: int):
         self.correct: list[np.ndarray] = []  # per sequence [depths]
         self.total: list[np.ndarray] = []
-        self.outside = np.zeros(depths, dtype=np.int64)
+        self.outside = np.zeros((2, depths), dtype=np.int64)  # labels outside, of so many looked at
         self.labels = np.zeros((depths, vocab), dtype=np.int64)  # rows per label
         self.buckets = np.zeros((2, depths, len(BUCKETS)), dtype=np.int64)
         self.table = FrequencyTable(vocab)
@@ -213,7 +225,8 @@ class _Tally:
                     low=0.0 if one else float(low[k]),
                     high=1.0 if one else float(high[k]),
                     floor=float(most[k] / rows[k]),
-                    out_of_vocabulary=int(self.outside[k]),
+                    out_of_vocabulary=int(self.outside[0, k]),
+                    out_of_vocabulary_of=int(self.outside[1, k]),
                 )
                 for k in range(len(rows))
             ),
@@ -240,13 +253,21 @@ def _run(
     draft: Eagle3Draft, rows: _Rows, states: Tensor, depths: int, rule: CountingRule, tally: _Tally, floors: bool
 ) -> None:
     """Unroll one padded batch [B, P] and add its counts."""
-    before = rows.masked[:, 1:-1].clone()  # [B, P - 1]: right at every depth so far
+    before = rows.masked[:, 1:-1].clone()  # [B, T], T = P - 1: right at every depth so far
+    length = before.shape[1]
+    wanted = [_columns(rows.counts, 1 + k, length) for k in range(depths)]  # by depth: rows that count there
+    for k in range(depths - 2, -1, -1):
+        wanted[k] = wanted[k] | wanted[k + 1]  # or deeper
+
+    def keep(k: int) -> Tensor:
+        return wanted[k] if rule.condition == "none" else before & _columns(rows.valid, 1 + k, length)
+
     correct, total = [], []
-    for k, hidden in enumerate(draft.hidden_steps(rows.tokens, states, depths)):
+    for k, hidden in enumerate(draft.hidden_steps(rows.tokens, states, depths, keep=keep)):
         reach = max(hidden.shape[1] - k, 0)  # rows with a label position within the batch
         label, counts = rows.labels[:, 1 + k : 1 + k + reach], rows.counts[:, 1 + k : 1 + k + reach]  # [B, reach]
         valid, so_far = rows.valid[:, 1 + k : 1 + k + reach], before[:, :reach]
-        needed = valid & (so_far | counts) if rule.condition != "none" else counts
+        needed = valid & so_far if rule.condition != "none" else counts
         right = torch.zeros_like(counts)
         right[needed] = _proposed(draft, hidden[:, :reach][needed]) == label[needed]
         if rule.condition != "none":
@@ -258,7 +279,8 @@ def _run(
             rows_now = counts
         correct.append(right.sum(1))
         total.append(rows_now.sum(1))
-        tally.outside[k] += int((rows.masked & rows.outside)[:, 1 + k : 1 + k + reach].sum())
+        masked = rows.masked[:, 1 + k : 1 + k + reach] & rows.looked[:, None]
+        tally.outside[:, k] += [int((masked & rows.outside[:, 1 + k : 1 + k + reach]).sum()), int(masked.sum())]
         tally.labels[k] += torch.bincount(label[counts], minlength=tally.labels.shape[1]).cpu().numpy()
         for i, first in enumerate(BUCKETS):
             if first < reach:
@@ -273,6 +295,12 @@ def _run(
                 tally.table.add(len(tally.correct) + i, fed.cpu().numpy(), sayable[i][counts[i]].cpu().numpy())
     tally.correct.extend(torch.stack(correct, 1).cpu().numpy())
     tally.total.extend(torch.stack(total, 1).cpu().numpy())
+
+
+def _columns(marks: Tensor, start: int, width: int) -> Tensor:
+    """marks[:, start : start + width], False beyond its end: [B, width]."""
+    part = marks[:, start : start + width]
+    return torch.nn.functional.pad(part, (0, width - part.shape[1]))
 
 
 def _proposed(draft: Eagle3Draft, hidden: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def decide_norm(samples: Iterable[StateSample], head: TargetHead) -> NormState:
         chosen = {}
         for state in ("post", "pre"):
             normed = replace(head, state=state).normed(sample, states)
-            chosen[state] = choices(normed, head.weight)[0]
+            chosen[state] = choices(normed, head.weight)
         stored, normed = chosen["post"] == text, chosen["pre"] == text
         same = same and bool(torch.equal(chosen["post"], chosen["pre"]))
         rows += len(text)

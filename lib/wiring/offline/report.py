@@ -12,8 +12,8 @@ class DepthAccuracy:
     """Accuracy of draft step `depth` (0 first). Shares lie in 0..1; `low`, `high` bound a 95 % interval.
 
     `correct` of `total` rows are right, pooled over all sequences; `accuracy` is averaged as the rule says.
-    `floor` is the share reached by always proposing the most frequent label of the sample; `out_of_vocabulary` of the
-    rows that the loss mask names have a label that the draft cannot say.
+    `floor` is the share reached by always proposing the most frequent label of the sample; `out_of_vocabulary` of
+    `out_of_vocabulary_of` rows that the loss mask names have a label that the draft cannot say.
     """
 
     depth: int
@@ -24,6 +24,7 @@ class DepthAccuracy:
     high: float
     floor: float
     out_of_vocabulary: int
+    out_of_vocabulary_of: int
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ def measure(
 ) -> StandaloneResult:
     """Evaluate an opened draft under `layout` (its own choice when None) with every control that applies.
 
-    `limit` takes the first sequences only; `control_sequences` the first for the controls. For the rest see `evaluate`.
+    `limit` takes the first sequences only; `control_sequences` the first for the
+    controls and what else costs extra. For the rest see `evaluate`.
     """
     layout = layout or opened.choice.layout
     samples: Iterable = opened.states if limit is None else islice(iter(opened.states), limit)
@@ -91,6 +92,7 @@ def measure(
         batch=batch,
         trainer_batch=trainer_batch,
         control_sequences=control_sequences,
+        outside_sequences=control_sequences,
         progress=progress,
     )
     skipped = tuple((str(one.source), one.reason) for one in opened.states.skipped)

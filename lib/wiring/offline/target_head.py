@@ -72,20 +72,11 @@ def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(rows.dtype) * weight
 
 
-def choices(rows: Tensor, weight: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """First choice [M] of weight [V, H] on rows [M, H]; with `inside` [Vd] (ascending ids) also the best among those.
+def choices(rows: Tensor, weight: Tensor) -> Tensor:
+    """First choice [M] of weight [V, H] on rows [M, H].
 
-    Logits are made in blocks of rows, so that a large vocabulary does not need all of them at once. The second result
-    are ids of the whole vocabulary too, or None.
+    Logits are made in blocks of rows, so that a large vocabulary does not need all of them at once.
     """
     block = max(1, _BLOCK_BYTES // (weight.shape[0] * weight.element_size()))
-    best, best_inside = [], []
-    for part in rows.split(block):
-        logits = part @ weight.T  # [m, V]
-        best.append(logits.argmax(-1))
-        if inside is not None:
-            best_inside.append(inside[logits[:, inside].argmax(-1)])
-    if not best:
-        empty = torch.zeros(0, dtype=torch.int64, device=weight.device)
-        return empty, None if inside is None else empty
-    return torch.cat(best), torch.cat(best_inside) if inside is not None else None
+    best = [(part @ weight.T).argmax(-1) for part in rows.split(block)] if len(rows) else []
+    return torch.cat(best) if best else torch.zeros(0, dtype=torch.int64, device=weight.device)
