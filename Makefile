@@ -1,7 +1,7 @@
 # `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-live peers benchmarks lint notebooks lab tiny clean
+.PHONY: help setup run test test-live test-variants peers benchmarks lint notebooks lab tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
@@ -13,14 +13,14 @@ SHELL := /bin/bash
 #   PYTHON   the Python (3.11 or newer) that .venv is made from; empty: the first that is found, 3.11 before others
 #   ROUTE    cpu or gpu: which SGLang is installed; empty: by whether there is a CUDA device
 #   RUN      more options for `wiring run`, for example RUN="--fresh"
-#   PYTEST   what `make test` tests, for example PYTEST="tests/rules -k layout"
+#   PYTEST   what `make test` tests, for example PYTEST="tests/rules -k layout"; empty: all but what has a goal of its own
 #   CLEAN    --yes: `make clean` does not ask
 PROFILE ?= data/profiles/cpu-tiny.yaml
 PYTHON ?=
 ROUTE ?=
 RUN ?=
 CLEAN ?=
-PYTEST ?= tests notebooks --nbval --nbval-current-env --nbval-cell-timeout 300 -m "not live and not peers and not benchmark"
+PYTEST ?=
 export PROFILE PYTHON
 
 # No file is named by make itself, so the folder may lie anywhere and have spaces in its name.
@@ -42,7 +42,7 @@ $(ENTER); if [ -z "$${WIRING_PEERS_PYTHON:-}" ]; then $(PY) -I lib/wiring/bootst
 endef
 
 help: ## this list
-	$(ENTER); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+	$(ENTER); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 setup: ## create or update .venv; does nothing where nothing changed
 	$(ENTER)
@@ -62,11 +62,23 @@ run: PROFILE_PATH = "$$(cd "$(CURDIR)" && if [ -e "$$PROFILE" ]; then realpath "
 run: setup ## the five notebooks on a profile, to runs/<case>/report.html; goes on where it was interrupted
 	profile=$(PROFILE_PATH); $(ENTER); exec $(PY) -m wiring run "$$profile" $(RUN)
 
-test: setup ## all tests but the full live measurement, and nbval on the notebooks
-	$(ENTER); exec $(PY) -m pytest $(PYTEST)
+# What starts no server runs side by side; servers run one after the other, or they would starve each other.
+OWN_GOALS := not live and not peers and not benchmark and not variants
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300
+
+test: setup ## all tests but those with a goal of their own, and nbval on the notebooks
+	$(ENTER)
+	if [ -n '$(subst ','\'',$(PYTEST))' ]; then exec $(PY) -m pytest $(PYTEST); fi
+	status=0
+	OMP_NUM_THREADS=1 $(PY) -m pytest tests notebooks $(NBVAL) -n 2 --dist loadfile -m "not server and $(OWN_GOALS)" || status=$$?
+	$(PY) -m pytest tests -m "server and $(OWN_GOALS)" || status=$$?
+	exit $$status
 
 test-live: setup ## hold the recorded figures against a full live run
 	$(ENTER); exec $(PY) -m pytest tests -m live
+
+test-variants: setup ## every kind of draft on SGLang's CPU server proposes the same tokens as here (8 servers)
+	$(ENTER); exec $(PY) -m pytest tests/engine_cpu/test_cpu_draft_variants.py
 
 peers: setup ## the same numbers as other trainers' own code, installed beside it in .venv-peers (2.6 GB)
 	$(PEERS); exec $(PY) -m pytest tests/peers -m peers

@@ -4,7 +4,9 @@ Every round runs SpecForge, speculators and the workbook one after the other, th
 have everything loaded and warm; what counts is the median round. Reading files is part of no one's time. The peers are
 spared their loss (SpecForge's is a Triton kernel, which no CPU runs); SpecForge's labels stay what they are in its
 training, whole logits of the target with their softmax. The workbook gives each peer's counts, and is held against the
-faster peer on that peer's counts. Its matrix products alone are timed in the shapes that it really multiplies.
+faster peer on that peer's counts. speculators does not say how many labels lie outside the draft's vocabulary, so the
+workbook is spared that too. Most of its gain are rows that nobody counts, which it does not finish: the texts are a
+prompt of a quarter, not counted, and an answer. Its matrix products alone are timed in the shapes that it multiplies.
 """
 
 from __future__ import annotations

@@ -170,10 +170,17 @@ def test_ci_runs_the_tests_and_passes_their_status_on(copy, tmp_path, status):
         [copy / ".ci" / "run"], cwd=tmp_path, env={**clean, "ENDS_WITH": str(status)}, capture_output=True, text=True
     )
     assert (ran.returncode == 0) == (status == 0)
-    asked = ran.stdout.strip().split("|")
-    assert asked[:4] == [str(copy), "plotly_mimetype", "-m", "pytest"]
-    kept_out = "not live and not peers and not benchmark"
-    assert {"tests", "notebooks", "--nbval", "--nbval-current-env", kept_out} <= set(asked)
+    side_by_side, servers, *_ = [line.split("|") for line in ran.stdout.strip().splitlines() if "|pytest|" in line]
+    kept_out = "not live and not peers and not benchmark and not variants"
+    for asked in (side_by_side, servers):
+        assert asked[:5] == [str(copy), "plotly_mimetype", "-m", "pytest", "tests"]
+    assert {"notebooks", "--nbval", "--nbval-current-env", f"not server and {kept_out}"} <= set(side_by_side)
+    assert f"server and {kept_out}" in servers
+
+
+def test_make_test_takes_what_to_test(copy):
+    ran = make("test", 'PYTEST=tests/rules -k "layout and not slow"', cwd=copy)
+    assert ran.stdout.strip().split("|")[2:] == ["-m", "pytest", "tests/rules", "-k", "layout and not slow", ""]
 
 
 def test_make_run_takes_a_profile_from_where_it_was_called(copy, tmp_path):
