@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FOLDER = "WIRING_CAPTURE_DIR"  # where records go; a server without it captures nothing
 ROWS = "WIRING_CAPTURE_TOKENS"  # at most so many rows are recorded
 PREFIX = "WIRING_CAPTURE_PREFIX"  # only requests whose id begins so; empty: all but the server's own health checks
+DRAFTS = "WIRING_CAPTURE_DRAFTS"  # "1": what the draft proposed is recorded too (see `proposals`)
 DEFAULT_ROWS = 4096
 PATTERN = "record-*.safetensors"
 ERROR = "capture-error.txt"
@@ -44,11 +45,14 @@ class CaptureRecord:
     index: int
 
 
-def capture_environment(folder: str | Path, rows: int = DEFAULT_ROWS, prefix: str = "") -> dict[str, str]:
+def capture_environment(
+    folder: str | Path, rows: int = DEFAULT_ROWS, prefix: str = "", drafts: bool = False
+) -> dict[str, str]:
     """The environment that makes a server capture into `folder`, which is made and must hold no records yet.
 
-    At most `rows` rows are recorded, and only of requests whose id (`rid`) begins with `prefix`. Raises WiringError
-    when the folder holds an earlier capture: the two would be taken for one.
+    At most `rows` rows are recorded, and only of requests whose id (`rid`) begins with `prefix`. With `drafts` every
+    round's proposals are recorded beside them. Raises WiringError when the folder holds an earlier capture: the two
+    would be taken for one.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +61,7 @@ def capture_environment(folder: str | Path, rows: int = DEFAULT_ROWS, prefix: st
             "this folder holds an earlier capture", where=folder, expected="an empty folder",
             remedy="Name another folder",
         )  # fmt: skip
-    return {FOLDER: str(folder), ROWS: str(rows), PREFIX: prefix}
+    return {FOLDER: str(folder), ROWS: str(rows), PREFIX: prefix} | ({DRAFTS: "1"} if drafts else {})
 
 
 def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
@@ -66,10 +70,7 @@ def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
     Raises WiringError when the recorder reported an error, when there are no records, or when one is damaged.
     """
     folder = Path(folder)
-    if (folder / ERROR).exists():
-        told = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
-        raise WiringError("the capture failed in the server", where=folder / ERROR, found=told.splitlines()[-1][:300],
-                          remedy="Serving was not touched; the file holds the whole traceback")  # fmt: skip
+    check_no_error(folder)
     files = sorted(folder.glob(PATTERN))
     if not files:
         raise WiringError(
@@ -77,6 +78,14 @@ def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
             remedy=f"Start the server with {FOLDER} set and with an EAGLE-3 draft, then send it a request",
         )  # fmt: skip
     return tuple(sorted((_read(file) for file in files), key=lambda record: record.index))
+
+
+def check_no_error(folder: Path) -> None:
+    """Raise WiringError when the recorder in the server reported an error."""
+    if (folder / ERROR).exists():
+        told = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
+        raise WiringError("the capture failed in the server", where=folder / ERROR, found=told.splitlines()[-1][:300],
+                          remedy="Serving was not touched; the file holds the whole traceback")  # fmt: skip
 
 
 def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dict[Phase, tuple[Tensor, Tensor]]:

@@ -1,10 +1,12 @@
 """The recorder inside the SGLang server: writes down what the draft's `fc` is fed. Nothing else is touched.
 
 Loaded by SGLang through the entry point `wiring_capture`, and only where WIRING_CAPTURE_DIR is set. It stands around
-two functions, reads their arguments and calls them unchanged:
+a few functions, reads their arguments and calls them unchanged:
 
 - `LlamaModel.forward` of the EAGLE-3 draft, whose `forward_batch.spec_info.hidden_states` is what `fc` is fed;
-- `EAGLEDraftExtendCudaGraphRunner.execute` on a GPU, because the model's forward does not run when a graph replays.
+- `EAGLEDraftExtendCudaGraphRunner.execute` on a GPU, because the model's forward does not run when a graph replays;
+- with WIRING_CAPTURE_DRAFTS=1 `EagleDraftWorker.draft`, whose result is the round's tree as the target will verify it,
+  with or without CUDA graphs.
 
 What the rows of these forwards are in SGLang 0.5.23 (`srt/speculative/eagle_worker_v2.py`, `eagle_worker_common.py`):
 
@@ -28,11 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from wiring.boundary import Phase
-from wiring.engine.capture import DEFAULT_ROWS, ERROR, FOLDER, PREFIX, ROWS
+from wiring.engine.capture import DEFAULT_ROWS, DRAFTS, ERROR, FOLDER, PREFIX, ROWS
+from wiring.engine.proposals import of_verify_input, write_drafts
 from wiring.files.atomic import replacing
 
 FORWARD = "sglang.srt.models.llama_eagle3.LlamaModel.forward"
 REPLAY = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner.execute"
+DRAFT = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft"
 _HEALTH_CHECK = "HEALTH_CHECK"  # how SGLang's own health requests begin
 
 
@@ -48,13 +52,37 @@ class Recorder:
 
         After an error, which goes to capture-error.txt, nothing more is recorded and the server goes on.
         """
+        self._attempt(self._record, input_ids, positions, batch)
+
+    def record_drafts(self, batch: Any, drafted: Any) -> None:
+        """Record what one round proposed. `batch` is SGLang's ScheduleBatch, `drafted` what `draft` returned for it.
+
+        Ends with the rows: proposals whose states are not recorded explain nothing.
+        """
+        self._attempt(self._record_drafts, batch, drafted)
+
+    def _attempt(self, record: Callable, *seen: Any) -> None:
         if self._rows_left <= 0:
             return
         try:
-            self._record(input_ids, positions, batch)
+            record(*seen)
         except Exception:
             self._rows_left = 0
             self._tell(traceback.format_exc())
+
+    def _record_drafts(self, batch: Any, drafted: Any) -> None:
+        verify = drafted[0] if isinstance(drafted, tuple) else drafted  # the tree's topology may stand beside it
+        requests = [request.rid for request in batch.reqs]
+        if not requests or batch.forward_mode.is_idle() or _is_silent_rank():
+            return
+        records = of_verify_input(requests, verify, self._next)
+        kept = [record for record in records if self._is_asked_for(record.request)]
+        if kept:
+            write_drafts(self.folder, kept)
+            self._next += 1
+
+    def _is_asked_for(self, request: str) -> bool:
+        return request.startswith(self.prefix) and not request.startswith(_HEALTH_CHECK)
 
     def _record(self, input_ids: Any, positions: Any, batch: Any) -> None:
         phase = _phase(batch.forward_mode)
@@ -69,7 +97,7 @@ class Recorder:
         start = 0
         for request, length, kept in zip(requests, lengths, right, strict=True):
             kept = min(kept, self._rows_left)
-            if kept > 0 and request.startswith(self.prefix) and not request.startswith(_HEALTH_CHECK):
+            if kept > 0 and self._is_asked_for(request):
                 rows = slice(start, start + kept)
                 self._write(phase, request, input_ids[rows], positions[rows], states[rows])
             start += length
@@ -148,8 +176,15 @@ def register() -> None:
         recorder.record(forward_batch.input_ids, forward_batch.positions, forward_batch)
         return original(runner, forward_batch, *rest, **more)
 
+    def draft(original: Callable, worker: Any, batch: Any, *rest: Any, **more):
+        drafted = original(worker, batch, *rest, **more)
+        recorder.record_drafts(batch, drafted)
+        return drafted
+
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register(FORWARD, forward, HookType.AROUND)
+    if os.environ.get(DRAFTS) == "1":
+        HookRegistry.register(DRAFT, draft, HookType.AROUND)
     if os.environ.get("WIRING_SGLANG_CPU") != "1":
         HookRegistry.register(REPLAY, replay, HookType.AROUND)
