@@ -78,7 +78,7 @@ test-live: setup ## hold the recorded figures against a full live run
 	$(ENTER); exec $(PY) -m pytest tests -m live
 
 test-variants: setup ## every kind of draft on SGLang's CPU server proposes the same tokens as here (8 servers)
-	$(ENTER); exec $(PY) -m pytest tests/engine_cpu/test_cpu_draft_variants.py
+	$(ENTER); exec $(PY) -m pytest -s tests/engine_cpu/test_cpu_draft_variants.py
 
 peers: setup ## the same numbers as other trainers' own code, installed beside it in .venv-peers (2.6 GB)
 	$(PEERS); exec $(PY) -m pytest tests/peers -m peers

@@ -59,7 +59,7 @@ def word(token: int) -> str:
 def build_pair(folder: Path) -> Pair:
     """Write target and draft, and ask transformers for the references."""
     target, draft = folder / "target", folder / "draft"
-    _write_target(target)
+    write_target(target)
     _write_draft(draft, target)
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
     generator = torch.Generator().manual_seed(SEED + 2)
@@ -117,7 +117,8 @@ def _token_to_stop_at(ragged: tuple[Reference, ...], many: tuple[Reference, ...]
     return min(enders, key=lambda token: sum(token in reference.output for reference in many))
 
 
-def _write_target(folder: Path) -> None:
+def write_target(folder: Path) -> None:
+    """Write the random target and its tokenizer."""
     config = DeepseekV3Config(
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,

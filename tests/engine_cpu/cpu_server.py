@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,8 @@ import httpx
 from wiring.engine.cpu.launcher import cpu_command, cpu_environment
 
 START_TIMEOUT_S = 420  # 15 to 20 s on a quiet machine
+# SGLang takes its end for a crash and would otherwise wait 5 s before it looks at its workers.
+_NO_DUMPS = {"SGLANG_PYSPY_DUMP_BEFORE_CRASH": "false", "SGLANG_CUDA_COREDUMP_BEFORE_CRASH": "false"}
 
 
 class CpuServer:
@@ -62,13 +64,16 @@ class CpuServer:
 
 
 @contextmanager
-def serving(flags: Sequence[str], log: Path) -> Iterator[CpuServer]:
-    """Start a server with `flags`, wait until it is healthy, and end its whole process group afterwards."""
+def serving(flags: Sequence[str], log: Path, switches: Mapping[str, str] | None = None) -> Iterator[CpuServer]:
+    """Start a server with `flags`, wait until it is healthy, and end its whole process group afterwards.
+
+    `switches` are environment variables beside those of a CPU server.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = cpu_command(sys.executable, [*flags, "--host", "127.0.0.1", "--port", str(port)])
-    environment = cpu_environment({**os.environ, "OMP_NUM_THREADS": "1"})
+    environment = cpu_environment({**os.environ, "OMP_NUM_THREADS": "1", **_NO_DUMPS, **(switches or {})})
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, env=environment, stdout=out, stderr=subprocess.STDOUT, cwd=log.parent, start_new_session=True

@@ -276,3 +276,21 @@ def test_a_wider_target_and_four_slots_without_ids(tmp_path):
     assert [f.kind for f in draft.findings] == ["slot count"]
     hint, why = draft.layout_hint(12)
     assert hint is None and "no default for 4 slots" in why
+
+
+@pytest.mark.parametrize(("changes", "evidence"), [
+    ({"draft_vocab_size": 10, "rope_scaling": {"type": "linear", "factor": 4}}, "the whole number 4"),
+    ({"draft_vocab_size": 10, "rope_parameters": {"rope_type": "linear", "factor": 4}}, "the whole number 4"),
+    ({"vocab_size": 10}, "draft_vocab_size is not in the config"),
+])  # fmt: skip
+def test_what_sglang_does_not_load(tmp_path, changes, evidence):
+    """As seen on its CPU server: "'int' object is not iterable", "no attribute 'draft_vocab_size'"."""
+    config = {k: v for k, v in SPECFORGE.items() if k != "draft_vocab_size"} | changes
+    write(tmp_path, config, safetensors=tensors("midlayer.", maps=()) | {"d2t": torch.zeros(10, dtype=torch.int64)})
+    (error,) = read_draft(tmp_path, producer="sglang", strict=False).errors
+    assert error.kind == "not loaded" and evidence in error.evidence
+    assert read_draft(tmp_path, producer="specforge").errors == ()
+    loaded = {"draft_vocab_size": None if "vocab_size" in changes else 10}
+    loaded |= {name: value | {"factor": 4.0} for name, value in changes.items() if isinstance(value, dict)}
+    write(tmp_path, config | loaded)
+    assert read_draft(tmp_path, producer="sglang").errors == ()

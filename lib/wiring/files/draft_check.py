@@ -187,6 +187,9 @@ def check_config(shape: Eagle3Config, config: Mapping[str, Any], producer: str, 
     if text := disagreement(dict(config)):
         say("rope", "warning", f"{text}; rope_scaling and the outer rope_theta are read first",
             "Leave one spelling in the config")  # fmt: skip
+    if producer == "sglang":
+        for evidence, remedy in _not_loaded(shape, config):
+            say("not loaded", "error", f"SGLang 0.5.23 does not load this draft: {evidence}", remedy)
     if producer == "modelopt":
         if shape.rope.type != "default":
             say("rope", "note", f"RoPE scaling is {shape.rope.type}: Model Optimizer can write a scaling into the "
@@ -196,6 +199,18 @@ def check_config(shape: Eagle3Config, config: Mapping[str, Any], producer: str, 
             "input_layernorm and then by hidden_norm; engines do not",
             "Compare both: dataclasses.replace(shape, input_norm_twice=True)")  # fmt: skip
     return findings
+
+
+def _not_loaded(shape: Eagle3Config, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What in a config of an implemented forward pass ends SGLang's start, and what to write instead."""
+    found = []
+    if "draft_vocab_size" not in config:
+        found.append(("draft_vocab_size is not in the config", "Write it; null shares the target's head"))
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    factor = scaling.get("factor")
+    if shape.rope.type == "linear" and isinstance(factor, int):  # it tells one factor from several by the type
+        found.append((f"the factor of its linear scaling is the whole number {factor}", f"Write {factor}.0"))
+    return found
 
 
 def _missing(name: str, size: tuple[int, ...], stored: Stored, shared: Sharing, producer: str) -> Finding | None:
