@@ -82,6 +82,7 @@ def accuracy(
     """
     import torch
 
+    from wiring.models.threads import suit_threads
     from wiring.offline.counting import counting_rule
     from wiring.offline.result import measure
     from wiring.offline.standalone import open_standalone
@@ -100,6 +101,7 @@ def accuracy(
         draft, states, target, **wanted, producer=producer, norm_output=norm_output, last_hidden=last_hidden,
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"), dtype=dtypes[dtype], skip_bad=skip_bad,
     )  # fmt: skip
+    suit_threads(opened.target.hidden_size)
     settings = {
         "preset": preset, "limit": limit, "batch": batch, "trainer_batch": trainer_batch,
         "control_sequences": control_sequences,

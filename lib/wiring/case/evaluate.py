@@ -9,7 +9,9 @@ import torch
 from wiring.boundary import Layout
 from wiring.case.store import Case
 from wiring.errors import WiringError
+from wiring.files.target import read_target_config
 from wiring.models.reference import ReferenceTarget
+from wiring.models.threads import suit_threads
 from wiring.offline.fit import check_fit
 from wiring.offline.replay import Replay, replay, summarise
 from wiring.offline.result import StandaloneResult, measure
@@ -35,6 +37,7 @@ def open_draft(case: Case) -> Standalone:
     # The checks of fit are those of serving: they know the flat layout that SGLang reads. Others are not served.
     checkpoint = opened.checkpoint
     flat = checkpoint.producer != "speculators"
+    suit_threads(opened.target.hidden_size)
     problems = check_fit(opened.target, checkpoint.config, checkpoint.tensors) if flat else []
     if problems:
         raise WiringError(
@@ -63,6 +66,7 @@ def evaluate(case: Case, opened: Standalone, layout: Layout) -> StandaloneResult
 def load_reference(case: Case) -> ReferenceTarget:
     """The target in transformers, on the profile's device and in its dtype."""
     dtype = _DTYPES.get(case.profile.engine.dtype, torch.bfloat16)
+    suit_threads(read_target_config(case.profile.target).hidden_size)
     return ReferenceTarget.load(case.profile.target, device=case.profile.engine.device, dtype=dtype)
 
 

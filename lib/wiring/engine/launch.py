@@ -16,12 +16,12 @@ from wiring.engine.guarded import GuardedProcess
 from wiring.engine.health import Progress, died_later, wait_until_healthy
 from wiring.engine.ports import HOST, free_port
 from wiring.errors import WiringError
+from wiring.models.threads import NARROW
 from wiring.rules.sglang import SUPPORTED, Speculation
 
 # Room for a few short requests; a CPU server takes its KV cache from the memory that we and the reader share.
 _CPU_SIZES = ("--max-total-tokens", "8192", "--max-running-requests", "4", "--mem-fraction-static", "0.3")
 _GRACE_S = {"cpu": 0.0, "cuda": 6.0}  # a worker killed in the midst of its work can leave device memory taken
-_NARROW = 512  # hidden size up to which one thread serves a target on the CPU
 # A switch -> the plugin that it switches on. A switch reaches a server by its ServerSpec only, never by inheritance.
 _PLUGIN_OF = {
     "WIRING_SGLANG_CPU": "wiring_cpu",
@@ -185,7 +185,7 @@ def _is_narrow(target: Path) -> bool:
         width = json.loads((target / "config.json").read_text(encoding="utf-8")).get("hidden_size")
     except (OSError, ValueError, AttributeError):
         return False
-    return isinstance(width, int) and width <= _NARROW
+    return isinstance(width, int) and width <= NARROW
 
 
 def server_environment(spec: ServerSpec, base: Mapping[str, str]) -> dict[str, str]:
