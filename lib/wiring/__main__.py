@@ -152,7 +152,10 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as ended:  # typer ends so on Ctrl-C, in silence
         if ended.code == 130:
-            print("wiring: interrupted; the same command goes on where it stopped.", file=sys.stderr)
+            print(
+                "wiring: interrupted; `wiring run` goes on where it stopped, others begin again.",
+                file=sys.stderr,
+            )
         raise
     except Terminated as error:
         print("wiring: terminated; the same command goes on where it stopped.", file=sys.stderr)

@@ -93,13 +93,20 @@ def accuracy(
         raise WiringError("no such type", where="--dtype", expected=", ".join(dtypes), found=dtype)
     if (draft is None) != (states is None):
         raise WiringError("--draft and --states belong together", found="one of them")
+    if draft is None and target is not None:
+        raise WiringError("--target belongs to --draft and --states", found="--target alone")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise WiringError("no such device here", where="--device", found=f"{device}: {str(error)[:80]}") from None
     wanted = {"layout": _layout(layout), "stored": _layout(stored)}
     served = None
     if draft is None:
         draft, states, target, wanted, served, limit = _from_profile(profile, wanted, limit)
     opened = open_standalone(
         draft, states, target, **wanted, producer=producer, norm_output=norm_output, last_hidden=last_hidden,
-        device=device or ("cuda" if torch.cuda.is_available() else "cpu"), dtype=dtypes[dtype], skip_bad=skip_bad,
+        device=device, dtype=dtypes[dtype], skip_bad=skip_bad,
     )  # fmt: skip
     suit_threads(opened.target.hidden_size)
     settings = {
@@ -186,7 +193,7 @@ def _print(result: StandaloneResult, title: str = "") -> None:
     ]
     depths = [f"depth {k}" for k in range(min(_TABLE_CONTROLS, len(report.depths)))]
     floors = [
-        (name, "", f"{value:.3f}", *[""] * (len(depths) - 1))
+        (name, "", "" if value is None else f"{value:.3f}", *[""] * (len(depths) - 1))
         for name, value in (("most frequent label", report.unigram), ("bigram table", report.bigram))
     ]
     print_table("Controls: what failure looks like", ("control", "sequences", *depths), controls + floors)

@@ -176,7 +176,7 @@ def test_floors_are_what_tables_score():
         labels = (sample.last_hidden @ HEAD.T).argmax(-1)
         for t in range(len(labels) - 1):
             if sample.loss_mask[t]:
-                pairs[i % 2].append((int(sample.tokens[t + 1]), int(labels[t + 1])))
+                pairs[bin(i).count("1") % 2].append((int(sample.tokens[t + 1]), int(labels[t + 1])))
     kept = set(draft.target_ids.tolist())
     for known, asked in ((0, 1), (1, 0)):
         sayable = [label for _, label in pairs[known] if label in kept]
@@ -244,3 +244,21 @@ def test_labels_inside_need_no_whole_vocabulary(name):
                     rows += 1
                     outside += int((sample.last_hidden[j] @ HEAD.T).argmax()) not in kept
         assert (report[0].out_of_vocabulary, report[0].out_of_vocabulary_of) == (outside, rows)
+
+
+def test_depths_that_no_row_reaches_are_0_of_0():
+    """Among rows right so far a blind draft soon has none left; that is no error."""
+    samples = random_samples([20, 31])
+    draft = NoisyDraft(samples, KEPT, HEAD)
+    for key, plan in draft._plans.items():
+        if key[1] == 1:
+            plan.copy_((plan + 1 + torch.arange(len(plan)) % 4) % len(KEPT))  # hardly anything right at depth 1
+    for sample in samples:
+        wrong = draft._plans[int(sample.states[0, 0, 0]), 1]
+        best = (sample.last_hidden @ HEAD[draft.target_ids].T).argmax(-1)
+        label = torch.cat([best[2:], best[:2]])
+        wrong.copy_(torch.where(wrong == label, (wrong + 1) % len(KEPT), wrong))
+    depths = evaluate(draft, samples, LAYOUT, 3, HEAD, rule="speculators-cond")["none"].depths
+    assert depths[1].correct == 0 and depths[1].total > 0
+    assert (depths[2].correct, depths[2].total, depths[2].accuracy) == (0, 0, 0.0)
+    assert (depths[2].low, depths[2].high) == (0.0, 1.0)

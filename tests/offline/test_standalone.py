@@ -145,10 +145,15 @@ def test_presets_and_tables_on_the_command_line(pair, wide):
     asked = ("--draft", pair[0], "--target", pair[1], "--states", wide, "--stored", "0,3,31,59", "--layout", "0,3,31")
     shown = run(*asked, "--preset", "speculators-full")
     assert shown.exit_code == 0, shown.output
-    assert "speculators-full: loss mask tested at the label" in shown.output
+    assert "speculators-full: loss mask tested at the token fed beside the state" in " ".join(shown.output.split())
     assert "Controls: what failure looks like" in shown.output
     wrong = run(*asked, "--preset", "sglang")
     assert "no such counting preset" in str(wrong.exception)
+    one = run(*asked, "--limit", 1, "--ttt-steps", 2)
+    assert one.exit_code == 0, one.output
+    nowhere = run(*asked, "--device", "nowhere")
+    assert "no such device here" in str(nowhere.exception)
+    assert "--target belongs to --draft and --states" in str(run("--target", pair[1]).exception)
     alone = run("--draft", pair[0])
     assert "--draft and --states belong together" in str(alone.exception)
 

@@ -193,7 +193,9 @@ class _Tally:
         """Sum up. Raises WiringError when a depth has no row."""
         correct, total = np.stack(self.correct), np.stack(self.total)  # [S, depths]
         rows = total.sum(0)
-        if not rows.all():
+        # Among rows that are still right there may be none left: 0 of 0 then, which is an answer.
+        wanted = rows[:1] if rule.condition == "given" else rows
+        if not wanted.all():
             raise WiringError(
                 f"no row counts at depth {int((rows == 0).argmax())}",
                 where="loss_mask",
@@ -202,10 +204,11 @@ class _Tally:
             )
         pooled = rule.average == "pooled"
         c, n = (correct, total) if pooled else (intervals.batches(x, trainer_batch) for x in (correct, total))
-        share = intervals.pooled_share(c, n) if pooled else intervals.mean_share(c, n)
+        share = np.nan_to_num(intervals.pooled_share(c, n) if pooled else intervals.mean_share(c, n))
         low, high = intervals.interval(c, n, pooled, seed, lambda shares: shares)
 
         def length(shares: np.ndarray) -> np.ndarray:
+            shares = np.nan_to_num(shares)
             return (shares if rule.condition == "cumulative" else shares.cumprod(-1)).sum(-1)
 
         length_low, length_high = intervals.interval(c, n, pooled, seed, length)
@@ -222,9 +225,9 @@ class _Tally:
                     correct=int(correct[:, k].sum()),
                     total=int(rows[k]),
                     accuracy=float(share[k]),
-                    low=0.0 if one else float(low[k]),
-                    high=1.0 if one else float(high[k]),
-                    floor=float(most[k] / rows[k]),
+                    low=0.0 if one or not rows[k] else float(low[k]),
+                    high=1.0 if one or not rows[k] else float(high[k]),
+                    floor=float(most[k] / max(rows[k], 1)),
                     out_of_vocabulary=int(self.outside[0, k]),
                     out_of_vocabulary_of=int(self.outside[1, k]),
                 )

@@ -17,7 +17,7 @@ from typing import Literal
 
 from wiring.errors import WiringError
 
-_MASKED = {"before the label": "token before the label", "the label": "label"}
+_MASKED = {"before the label": "state's own token", "the label": "token fed beside the state"}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """What a table of token frequencies would score: the floor under every accuracy.
 
 unigram: always the most frequent label. bigram: the most frequent label after the token before it. Tables are made on
-every other sequence and scored on the rest, both ways round, so that they do not know the answers; a token that the
-table has not seen gets the most frequent label. A label that the draft cannot say is never right.
+one half of the sequences and scored on the other, both ways round, so that they do not know the answers. The halves
+are those of the Thue-Morse sequence, since data sets alternate: sequences with an even number of ones in the binary
+digits of their number, and the others. A token that the table has not seen gets the most frequent label. A label that
+the draft cannot say is never right.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import numpy as np
 
 
 class FrequencyTable:
-    """Collects (token, label) pairs of counted rows, by the parity of their sequence."""
+    """Collects (token, label) pairs of counted rows, by the half that their sequence is in."""
 
     def __init__(self, vocab: int):
         self.vocab = vocab
@@ -20,7 +22,7 @@ class FrequencyTable:
     def add(self, sequence: int, tokens: np.ndarray, labels: np.ndarray) -> None:
         """Count rows of one sequence: tokens [M] fed, labels [M]; -1 is a label that cannot be said."""
         keys, counts = np.unique(tokens.astype(np.int64) * (self.vocab + 1) + labels + 1, return_counts=True)
-        table = self._pairs[sequence % 2]
+        table = self._pairs[sequence.bit_count() % 2]
         for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
             table[key] = table.get(key, 0) + count
 

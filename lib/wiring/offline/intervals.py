@@ -47,4 +47,5 @@ def interval(
         nothing = np.full(of(np.zeros((1, correct.shape[1]))).shape[1:], np.nan)
         return nothing, nothing
     values = of(resampled(correct, total, pooled, seed))
+    values = np.where(np.isnan(values).all(0), 0.0, values)  # a depth without rows in any draw
     return np.nanquantile(values, 0.025, axis=0), np.nanquantile(values, 0.975, axis=0)

@@ -82,7 +82,11 @@ def open_standalone(
     norm, eps = final_norm(folder)
     head = TargetHead(weight, norm, eps, state=last_hidden)
     tested = None
-    notes = [f"{finding.kind}: {finding.evidence}" for finding in checkpoint.findings if finding.severity != "error"]
+    notes = [
+        f"{finding.kind}: {finding.where}: {finding.evidence}"
+        for finding in checkpoint.findings
+        if finding.severity != "error"
+    ]
     if not last_hidden and next(iter(found)).norm == "undecided":
         tested = decide_norm(found, head.to(device, torch.float32))
         if tested.state == "undecided":
