@@ -31,8 +31,13 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x if x.dtype == torch.float64 else x.float()
-        return F.rms_norm(wide, self.weight.shape, eps=self.eps).to(x.dtype) * self.weight
+        return rms_norm(x, self.weight, self.eps)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root mean square norm of x [..., H] in float32 or wider, times weight [H] in x's own type."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    return F.rms_norm(wide, weight.shape, eps=eps).to(x.dtype) * weight
 
 
 class Attention(nn.Module):

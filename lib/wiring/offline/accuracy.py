@@ -109,10 +109,10 @@ def evaluate(
 class _Rows:
     """A padded batch: what every depth and control of it has in common. P = longest sequence, plus one where padded.
 
-    tokens [B, P]; lengths [B]; labels [B, P + 1] target ids by label position j; counts [B, P + 1] whether j counts;
-    masked [B, P + 1] the same before out-of-vocabulary labels are left out; sayable [V]; valid [B, P + 1] whether the
-    trainer has a row for j at all; outside [B, P + 1] whether the label is outside the draft's vocabulary, where
-    `looked` [B] says that this was found out.
+    tokens [B, P]; labels [B, P + 1] target ids by label position j; counts [B, P + 1] whether j counts; masked
+    [B, P + 1] the same before out-of-vocabulary labels are left out; valid [B, P + 1] whether the trainer has a row for
+    j at all; outside [B, P + 1] whether the label is outside the draft's vocabulary, where `looked` [B] says that this
+    was found out.
     """
 
     tokens: Tensor
@@ -290,9 +290,7 @@ def _run(
                 part = slice(first, BUCKETS[i + 1] if i + 1 < len(BUCKETS) else None)
                 tally.buckets[:, k, i] += [int(right[:, part].sum()), int(rows_now[:, part].sum())]
         if k == 0 and floors:
-            sayable = torch.where(rows.outside[:, 1 : 1 + reach], torch.full_like(label, -1), label)
-            if rule.labels == "draft":
-                sayable = label
+            sayable = label if rule.labels == "draft" else label.masked_fill(rows.outside[:, 1 : 1 + reach], -1)
             for i in range(len(label)):
                 fed = rows.tokens[i, 1 : 1 + reach][counts[i]]  # a row at the padded end is fed id 0
                 tally.table.add(len(tally.correct) + i, fed.cpu().numpy(), sayable[i][counts[i]].cpu().numpy())

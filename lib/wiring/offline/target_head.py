@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from wiring.errors import WiringError
+from wiring.models.layers import rms_norm
 
 if TYPE_CHECKING:
     from wiring.files.states import StateSample
@@ -66,14 +67,8 @@ class TargetHead:
         return rms_norm(rows, self.norm, self.eps)
 
 
-def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root mean square norm [M, H] in float32 or wider, times weight [H] in the rows' own type."""
-    wide = rows if rows.dtype == torch.float64 else rows.float()
-    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(rows.dtype) * weight
-
-
 def choices(rows: Tensor, weight: Tensor) -> Tensor:
-    """First choice [M] of weight [V, H] on rows [M, H].
+    """First choice [M] of a head weight [V, H] on rows [M, H].
 
     Logits are made in blocks of rows, so that a large vocabulary does not need all of them at once.
     """
