@@ -22,7 +22,7 @@ from wiring.offline.controls import AS_THEY_ARE, with_controls
 from wiring.offline.counting import CountingRule, counting_rule
 from wiring.offline.floors import FrequencyTable
 from wiring.offline.report import AccuracyReport, DepthAccuracy, PositionAccuracy
-from wiring.offline.target_head import TargetHead, choices
+from wiring.offline.target_head import TargetHead, choices, first_choices
 
 if TYPE_CHECKING:
     from wiring.files.states import StateSample
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 RULE = "specforge"
 BUCKETS = (0, 32, 128, 512, 2048, 8192)  # first token position of each bucket
-_LOGIT_BYTES = 128 << 20  # draft logits held at once
 
 
 def accuracy_by_depth(
@@ -306,9 +305,7 @@ def _columns(marks: Tensor, start: int, width: int) -> Tensor:
 
 def _proposed(draft: Eagle3Draft, hidden: Tensor) -> Tensor:
     """The draft's first choice as target ids [M] for the states [M, H] before its head."""
-    block = max(1, _LOGIT_BYTES // (len(draft.target_ids) * hidden.element_size()))
-    best = [draft.logits(part).argmax(-1) for part in hidden.split(block)] if len(hidden) else []
-    return draft.to_target_ids(torch.cat(best)) if best else hidden.new_zeros(0, dtype=torch.int64)
+    return draft.to_target_ids(first_choices(hidden, len(draft.target_ids), draft.logits))
 
 
 def _check_tokens(sample: StateSample, vocab: int) -> None:

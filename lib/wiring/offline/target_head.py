@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from wiring.models.layers import rms_norm
 if TYPE_CHECKING:
     from wiring.files.states import StateSample
 
-_BLOCK_BYTES = 128 << 20  # logits of the whole vocabulary held at once
+_BLOCK_BYTES = 128 << 20  # logits held at once
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,15 @@ class TargetHead:
 
 
 def choices(rows: Tensor, weight: Tensor) -> Tensor:
-    """First choice [M] of a head weight [V, H] on rows [M, H].
+    """First choice [M] of a head weight [V, H] on rows [M, H]."""
+    return first_choices(rows, len(weight), lambda part: part @ weight.T)
+
+
+def first_choices(rows: Tensor, vocab: int, logits: Callable[[Tensor], Tensor]) -> Tensor:
+    """First choice [M] of `logits` ([m, H] -> [m, vocab]) on rows [M, H].
 
     Logits are made in blocks of rows, so that a large vocabulary does not need all of them at once.
     """
-    block = max(1, _BLOCK_BYTES // (weight.shape[0] * weight.element_size()))
-    best = [(part @ weight.T).argmax(-1) for part in rows.split(block)] if len(rows) else []
-    return torch.cat(best) if best else torch.zeros(0, dtype=torch.int64, device=weight.device)
+    block = max(1, _BLOCK_BYTES // (vocab * rows.element_size()))
+    best = [logits(part).argmax(-1) for part in rows.split(block)] if len(rows) else []
+    return torch.cat(best) if best else torch.zeros(0, dtype=torch.int64, device=rows.device)
