@@ -2,14 +2,16 @@
 
 import gzip
 import json
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from slow_draft import random_tensors, tiny_config
-from state_formats import WRITERS, Saved, _numbered, save, specforge_record
+from state_formats import WRITERS, Saved, _numbered, modelopt_record, save, specforge_record
 from typer.testing import CliRunner
 
 from wiring.__main__ import app
@@ -25,6 +27,7 @@ from wiring.offline.target_head import TargetHead
 G = torch.Generator().manual_seed(0)
 EMBEDDING, HEAD = torch.randn(40, 16, generator=G), torch.randn(40, 16, generator=G)
 NORM = torch.exp(torch.randn(16, generator=G))
+VOCAB = 40
 LENGTHS = (60, 33, 48, 7, 51)
 
 
@@ -169,6 +172,45 @@ def test_a_damaged_file_is_an_error_or_a_counted_skip(pair, wide):
     assert [entry["file"].endswith("data_1.ckpt") for entry in found["skipped"]] == [True]
     assert found["skipped"][0]["reason"]
     assert found["sequences"] == len(LENGTHS) - 1
+
+
+def test_a_token_outside_the_vocabulary_is_an_error_or_a_counted_skip(pair, wide):
+    file = wide / "rows_0-2000" / "data_1.ckpt"
+    record = torch.load(file, weights_only=True)
+    record["input_ids"][2] = VOCAB
+    torch.save(record, file)
+    asked = ("--draft", pair[0], "--target", pair[1], "--states", wide, "--stored", "0,3,31,59", "--layout", "0,3,31")
+    stopped = run(*asked)
+    told = rf"data_1.ckpt: a token id is outside.*expected 0..{VOCAB - 1}, found {VOCAB}"
+    assert re.search(told, str(stopped.exception))
+    found = json.loads(run(*asked, "--skip-bad", "--json").stdout)
+    assert [entry["file"].endswith("data_1.ckpt") for entry in found["skipped"]] == [True]
+
+
+def test_a_boundary_deeper_than_the_target_is_told(pair, wide):
+    (wide / "boundaries.json").write_text(json.dumps({"boundaries": [0, 3, 31, 62]}))
+    found = run("--draft", pair[0], "--target", pair[1], "--states", wide, "--layout", "0,3,31")
+    assert re.search(r"stored boundary 62 does not exist in this target \(expected 0..61", str(found.exception))
+
+
+def test_a_spoilt_head_is_told(pair, wide, tmp_path):
+    spoilt = shutil.copytree(pair[1], tmp_path / "spoilt")
+    tensors = load_file(spoilt / "model.safetensors")
+    tensors["lm_head.weight"][3, 1] = float("nan")
+    save_file(tensors, spoilt / "model.safetensors")
+    found = run("--draft", pair[0], "--target", spoilt, "--states", wide, "--stored", "0,3,31,59", "--layout", "0,3,31")
+    assert "lm_head.weight holds NaN or infinity" in str(found.exception)
+
+
+def test_files_without_a_loss_mask_are_noted(pair, tmp_path):
+    asked = ("--draft", pair[0], "--target", pair[1], "--layout", "0,3,31", "--last-hidden", "post", "--json")
+    for name, told, record in (
+        ("with", [], lambda one: modelopt_record(one, loss_mask=one.mask)),
+        ("without", [True], modelopt_record),
+    ):
+        folder = _numbered(record, "{}.pt")(tmp_path / name, written(True))
+        notes = json.loads(run(*asked, "--states", folder).stdout)["notes"]
+        assert ["every token counts" in note for note in notes if "loss mask" in note] == told
 
 
 def test_without_a_target_the_labels_are_unknown(pair, wide):

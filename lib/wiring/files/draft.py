@@ -93,7 +93,7 @@ def read_draft(
         raise WiringError(
             "SpecForge's checkpoint comes without the draft's config",
             where=where,
-            remedy="Copy the config of the training (its --draft-config) there, or name it as config_file",
+            remedy="Copy the config of the training (its --draft-config) there",
         )
     config = read_json(where, "the draft's config")
     tensors, files = read_checkpoint(folder)

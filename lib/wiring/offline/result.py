@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+import wiring
 from wiring.offline.accuracy import AccuracyReport, evaluate
 from wiring.offline.controls import AS_THEY_ARE, SPOILT
 from wiring.offline.counting import CountingRule, counting_rule
@@ -27,11 +30,13 @@ class StandaloneResult:
     controls: dict[str, AccuracyReport]
     skipped: tuple[tuple[str, str], ...]  # (file, reason)
     notes: tuple[str, ...]
+    inputs: dict[str, str]  # what was read: folders, the draft's producer, the states' format, the versions
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; shares in 0..1, null where nothing is known."""
         report = self.report
         return {
+            **self.inputs,
             "preset": self.rule.name,
             "rule": self.rule.describe,
             "layout": list(self.layout),
@@ -104,4 +109,13 @@ def measure(
         controls=reports,
         skipped=skipped,
         notes=opened.notes,
+        inputs={
+            "draft": str(opened.checkpoint.folder),
+            "states": str(opened.states.path),
+            "target": str(opened.target.folder),
+            "producer": opened.checkpoint.producer,
+            "format": opened.states.format,
+            "wiring_version": wiring.__version__,
+            "torch_version": torch.__version__,
+        },
     )

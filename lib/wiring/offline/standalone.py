@@ -65,7 +65,11 @@ def open_standalone(
     weight = read_tensor(folder, "lm_head.weight")  # [V, H]
     model = Eagle3Draft.from_checkpoint(checkpoint, embedding, weight, dtype=dtype, device=device)
     shape = checkpoint.shape
-    found = open_states(states, hidden_size=shape.target_hidden_size, stored=stored, skip_bad=skip_bad)
+    _check_finite(weight, folder, "lm_head.weight")
+    reading = {"hidden_size": shape.target_hidden_size, "skip_bad": skip_bad, "vocab_size": config.vocab_size}
+    found = open_states(states, stored=stored, **reading)
+    if found.boundaries is not None:
+        _check_depth(found.boundaries, config.num_layers, states)
     recorded, why = checkpoint.layout_hint(config.num_layers)
     choice = choose_slots(
         asked=layout,
@@ -78,8 +82,10 @@ def open_standalone(
         where=states,
     )
     if found.boundaries is None:
-        found = open_states(states, hidden_size=shape.target_hidden_size, stored=choice.stored, skip_bad=skip_bad)
+        found = open_states(states, stored=choice.stored, **reading)
     norm, eps = final_norm(folder)
+    if norm is not None:
+        _check_finite(norm, folder, "model.norm.weight")
     head = TargetHead(weight, norm, eps, state=last_hidden)
     tested = None
     notes = [
@@ -87,7 +93,10 @@ def open_standalone(
         for finding in checkpoint.findings
         if finding.severity != "error"
     ]
-    if not last_hidden and next(iter(found)).norm == "undecided":
+    first = next(iter(found))
+    if first.mask_assumed:
+        notes.append(f"loss mask: the files ({first.format}) hold none, so every token counts, the prompt's too")
+    if not last_hidden and first.norm == "undecided":
         tested = decide_norm(found, head.to(device, torch.float32))
         if tested.state == "undecided":
             raise WiringError(
@@ -99,6 +108,25 @@ def open_standalone(
         head = dataclasses.replace(head, state=tested.state)
         notes.append(f"last hidden state: {tested.state}-norm; {tested.evidence}")
     return Standalone(model, checkpoint, config, head, found, choice, tested, tuple(notes))
+
+
+def _check_finite(weight: torch.Tensor, folder: Path, name: str) -> None:
+    if not bool(weight.sum(dtype=torch.float32).isfinite()):  # one number, where a mask would be as large as the weight
+        raise WiringError(
+            f"the target's {name} holds NaN or infinity",
+            where=folder,
+            remedy="Download or export the target again: every label would be wrong",
+        )
+
+
+def _check_depth(boundaries: Layout, num_layers: int, states: str | Path) -> None:
+    try:
+        check_layout(boundaries, num_layers)
+    except WiringError as error:
+        raise WiringError(
+            f"stored {error.problem}", where=states, expected=error.expected, found=error.found,
+            remedy="Correct boundaries.json or --stored, or give the target that made the states",
+        ) from None  # fmt: skip
 
 
 def _target_folder(target: str | Path | None, checkpoint: DraftCheckpoint) -> Path:

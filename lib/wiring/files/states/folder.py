@@ -38,12 +38,18 @@ class StateFolder:
     """
 
     def __init__(
-        self, listing: Listing, hidden_size: int, stored: Layout | None, sidecar: Sidecar | None, skip_bad: bool
+        self,
+        listing: Listing,
+        hidden_size: int,
+        stored: Layout | None,
+        sidecar: Sidecar | None,
+        skip_bad: bool,
+        vocab_size: int | None,
     ):
         self.path, self.hidden_size, self.skip_bad = listing.path, hidden_size, skip_bad
         self.boundaries: Layout | None = stored if stored is not None else sidecar.boundaries if sidecar else None
         self.skipped: list[Skipped] = []
-        self._listing, self._sidecar = listing, sidecar
+        self._listing, self._sidecar, self._vocab_size = listing, sidecar, vocab_size
         self._kind = self._first_kind()
         self.format, self.slots, self.norm = self._kind.format, self._kind.slots, self._kind.norm
         self.skipped = []
@@ -92,6 +98,14 @@ class StateFolder:
                 found=f'"{sample.norm}" (the format, {sample.format})',
                 remedy="Correct the first",
             )
+        if self._vocab_size is not None and int(sample.tokens.max()) >= self._vocab_size:
+            raise WiringError(
+                "a token id is outside the target's vocabulary",
+                where=sample.source,
+                expected=f"0..{self._vocab_size - 1}",
+                found=int(sample.tokens.max()),
+                remedy="The states belong to another target or tokenizer",
+            )
         sample = replace(sample, norm=said or sample.norm, boundaries=self.boundaries)
         if kind is None:
             return sample
@@ -132,14 +146,20 @@ class StateFolder:
 
 
 def open_states(
-    path: str | Path, *, hidden_size: int, stored: Sequence[int] | None = None, skip_bad: bool = False
+    path: str | Path,
+    *,
+    hidden_size: int,
+    stored: Sequence[int] | None = None,
+    skip_bad: bool = False,
+    vocab_size: int | None = None,
 ) -> StateFolder:
     """Open a folder of training states, or one file, of any trainer; the format is told by the content.
 
     `hidden_size` is the target's width; `stored` names the boundary of each stored slot, which else comes from a
-    `boundaries.json` beside the data. With `skip_bad`, files that cannot be used are left out and counted. The first
-    good file is read at once. Raises WiringError when there is none, when two formats lie together, when slots and
-    boundaries differ in number, and when `stored` and boundaries.json differ; see `StateFolder` for the rest.
+    `boundaries.json` beside the data; with `vocab_size`, token ids are held against it. With `skip_bad`, files that
+    cannot be used are left out and counted. The first good file is read at once. Raises WiringError when there is
+    none, when two formats lie together, when slots and boundaries differ in number, and when `stored` and
+    boundaries.json differ; see `StateFolder` for the rest.
     """
     listing, sidecar = list_states(path), find_sidecar(Path(path))
     layout = tuple(stored) if stored is not None else None
@@ -153,7 +173,7 @@ def open_states(
             found=f"{layout}, as asked",
             remedy=f"Ask for the former, or correct {sidecar.path.name}",
         )
-    return StateFolder(listing, hidden_size, layout, sidecar, skip_bad)
+    return StateFolder(listing, hidden_size, layout, sidecar, skip_bad, vocab_size)
 
 
 def iter_states(folder: str | Path, boundaries: Sequence[int], hidden_size: int) -> Iterator[StateSample]:

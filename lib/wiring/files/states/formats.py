@@ -128,7 +128,9 @@ def to_sample(record: Any, path: Path, hidden_size: int, prenorm: bool | None = 
         states, last = _side_by_side(form, record, len(tokens), hidden_size, path)
     if form is TENSORRT and states.shape[1] > 1 and bool((states[:, -1] == last).all()):
         states = states[:, :-1]  # captured with id -1 among the ids: the last hidden state once more, no boundary
-    return StateSample(str(path), tokens, mask, states, None, last, _norm(form, record, prenorm), form.name)
+    assumed = form is not TORCHSPEC and form.mask not in record
+    norm = _norm(form, record, prenorm)
+    return StateSample(str(path), tokens, mask, states, None, last, norm, form.name, mask_assumed=assumed)
 
 
 def stacked_sample(record: dict[str, Any], tokens: Tensor, mask: Tensor, path: Path, hidden_size: int) -> StateSample:

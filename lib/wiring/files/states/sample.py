@@ -20,7 +20,8 @@ class StateSample:
 
     tokens [N] int64; loss_mask [N] int64, 1 where the trainer counts; states [N, n, H] not normed; boundaries[i] is
     the boundary in slot i, None where nobody said; last_hidden [N, H] after ("post") or before ("pre") the final norm
-    as `norm` says, "undecided" where the format does not tell; source is the file, format what wrote it.
+    as `norm` says, "undecided" where the format does not tell; source is the file, format what wrote it; mask_assumed:
+    the file holds no loss mask, so that every token counts.
     """
 
     source: str
@@ -31,6 +32,7 @@ class StateSample:
     last_hidden: Tensor
     norm: Norm = "post"
     format: str = "specforge"
+    mask_assumed: bool = False
 
     def select(self, layout: Layout) -> Tensor:
         """The states of `layout` [N, len(layout), H]. Raises WiringError when a boundary is not stored."""
