@@ -138,7 +138,8 @@ def _from_profile(name: str, wanted: dict, limit: int | None):
     from wiring.case.profile import load_profile
     from wiring.files.target import read_target_config
     from wiring.files.tensors import read_json
-    from wiring.rules.sglang import served_layout
+    from wiring.rules.served import served_layout
+    from wiring.rules.sglang import SUPPORTED
 
     profile = load_profile(name)
     served = None
@@ -147,7 +148,7 @@ def _from_profile(name: str, wanted: dict, limit: int | None):
             read_json(profile.draft / "config.json", "the draft's config"),
             read_target_config(profile.target),
         )
-        served = served_layout(target.architecture, target.num_layers, config).verify
+        served = served_layout("sglang", SUPPORTED, target.raw, config).verify
         wanted = wanted | {"layout": profile.layout}
     wanted = wanted | {"stored": wanted["stored"] or tuple(profile.states.boundaries)}
     return profile.draft, profile.states.path, profile.target, wanted, served, limit or profile.accuracy.documents

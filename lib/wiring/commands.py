@@ -56,7 +56,8 @@ def layout(
     from wiring.case.store import open_case
     from wiring.files.target import read_target_config
     from wiring.files.tensors import read_json
-    from wiring.rules.sglang import served_layout
+    from wiring.rules.served import served_layout
+    from wiring.rules.sglang import SUPPORTED
     from wiring.show.progress import say
 
     case = open_case(profile=profile, run=run, measure="live")
@@ -64,7 +65,7 @@ def layout(
         read_target_config(case.profile.target),
         read_json(case.profile.draft / "config.json", "the draft's config"),
     )
-    rule = served_layout(target.architecture, target.num_layers, config)
+    rule = served_layout("sglang", SUPPORTED, target.raw, config)
     found: dict[str, Any] = {"trained": case.profile.layout, "rule": {"prefill": rule.prefill, "verify": rule.verify}}
     if capture:
         from wiring.case import captured as cap
@@ -75,7 +76,7 @@ def layout(
         found["captured"] = cap.phase_layout(matches).model_dump()
         found["slots"] = {phase: [row.model_dump() for row in cap.slot_rows(matches[phase])] for phase in cap.PHASES}
     if as_json:
-        typer.echo(json.dumps({**found, "notes": rule.notes}, indent=2))
+        typer.echo(json.dumps({**found, "notes": [str(note) for note in rule.notes]}, indent=2))
         return
     rows = [("trained", found["trained"], found["trained"])]
     rows += [(name, found[name]["prefill"], found[name]["verify"]) for name in ("rule", "captured") if name in found]

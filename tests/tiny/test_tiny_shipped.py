@@ -12,7 +12,7 @@ from wiring.files.target import read_target_config, read_tensor
 from wiring.models.eagle3 import Eagle3Draft
 from wiring.models.reference import ReferenceTarget
 from wiring.offline.accuracy import accuracy_by_depth
-from wiring.rules.sglang import served_layout
+from wiring.rules.served import served_layout
 from wiring.tiny import corpus
 from wiring.tiny.config import TargetSizes
 from wiring.tiny.export import load_target
@@ -136,7 +136,7 @@ def test_the_configs_ask_for_the_case(pair_folder):
     assert (target.architecture, target.num_layers, target.hidden_size) == ("DeepseekV3ForCausalLM", 61, 64)
     draft = read_draft(pair_folder / "draft")
     assert draft.config["architectures"] == ["LlamaForCausalLMEagle3"]
-    served = served_layout(target.architecture, target.num_layers, draft.config)
+    served = served_layout("sglang", None, target.raw, draft.config)
     assert served.prefill == served.verify == (3, 31, 59)
     assert draft.config["draft_vocab_size"] == 88 < target.vocab_size
     ids = torch.arange(88) + draft.tensors["d2t"]

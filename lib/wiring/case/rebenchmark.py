@@ -9,7 +9,8 @@ from wiring.case.live import CURED, PLAIN, Progress, draft_arm, measure_arms, pl
 from wiring.case.store import Case
 from wiring.patch import draft_copy
 from wiring.patch.plan import Cure, Form
-from wiring.rules.sglang import ServedLayout, Speculation
+from wiring.rules.served import ServedLayout
+from wiring.rules.sglang import Speculation
 from wiring.speed.measurement import Measurement
 
 
@@ -19,7 +20,7 @@ def measure_cured(case: Case, cure: CureRow, *, progress: Progress = print) -> M
         Form(cure.form),
         cure.ids,
         cure.environment,
-        ServedLayout(cure.captured.prefill, cure.captured.verify),
+        ServedLayout(cure.captured.prefill, cure.captured.verify, cure.captured.verify),
         "proved by capture",
     )
     patched = draft_copy.apply(case.profile.draft, planned, case.scratch(f"draft-{cure.form}-benchmark"))

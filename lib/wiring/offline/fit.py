@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from wiring.errors import WiringError
 from wiring.files.draft_config import num_slots
 from wiring.files.target import TargetConfig
-from wiring.rules.sglang import requested_ids, served_layout
+from wiring.rules.served import served_layout
+from wiring.rules.sglang import SUPPORTED, requested_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,11 +50,12 @@ def _slots(target: TargetConfig, config: dict[str, Any]) -> list[str]:
             f"slot count: num_aux_hidden_states is {num_slots(config)}, eagle_config asks for {len(ids)} states: {ids}"
         )
     try:
-        served = served_layout(target.architecture, target.num_layers, config)
+        shape = {"architectures": [target.architecture], "num_hidden_layers": target.num_layers}
+        served = served_layout("sglang", SUPPORTED, shape, config)
     except WiringError:
         return problems  # without a rule for the target, nothing is known about what the ids mean
     if served.prefill is None:
-        problems.append(f"layer ids {ids} on a target of {target.num_layers} layers: {served.notes[-1]}")
+        problems.append(f"layer ids {ids} on a target of {target.num_layers} layers: {served.errors[0]}")
     return problems
 
 

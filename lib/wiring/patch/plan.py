@@ -9,7 +9,8 @@ from typing import Any
 
 from wiring.boundary import Dialect, Layout, from_boundaries
 from wiring.errors import WiringError
-from wiring.rules.sglang import SUPPORTED, ServedLayout, config_ids_for, served_layout
+from wiring.rules.served import ServedLayout, served_layout
+from wiring.rules.sglang import SUPPORTED, config_ids_for
 
 EMBEDDING_SWITCH = "WIRING_EMBEDDING_ID"
 
@@ -48,7 +49,8 @@ def plan(architecture: str, num_layers: int, draft_config: Mapping[str, Any], wa
 
     Raises WiringError when no cure is known.
     """
-    now = served_layout(architecture, num_layers, draft_config)
+    target = {"architectures": [architecture], "num_hidden_layers": num_layers}
+    now = served_layout("sglang", SUPPORTED, target, draft_config)
     if now.prefill == now.verify == wanted:
         return ()
     cures = []
@@ -62,7 +64,7 @@ def plan(architecture: str, num_layers: int, draft_config: Mapping[str, Any], wa
     known = []
     for form, ids, environment, why in cures:
         plugin = form is Form.PLUGIN
-        served = served_layout(architecture, num_layers, with_ids(draft_config, ids), embedding_plugin=plugin)
+        served = served_layout("sglang", SUPPORTED, target, with_ids(draft_config, ids), embedding_plugin=plugin)
         if served.prefill == served.verify == wanted:
             known.append(Cure(form, tuple(ids), environment, served, why))
     if not known:

@@ -9,18 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from wiring.boundary import Layout, default_layout
+from packaging.version import Version
+
+from wiring.boundary import Layout
 from wiring.errors import WiringError
+from wiring.rules.sglang_layers import Ids
+from wiring.rules.sglang_serving import EMBEDDING_ID, requested_ids, rule_of, serve
+
+__all__ = [
+    "ACCEPT_RULE",
+    "EMBEDDING_ID",
+    "SUPPORTED",
+    "Speculation",
+    "config_ids_for",
+    "requested_ids",
+    "resolve_speculation",
+    "served_layout",
+]
 
 SUPPORTED = "0.5.23"
-EMBEDDING_ID = -1  # the id by which the embedding is asked for where ids are output ids
-
-# Architectures whose ids are boundaries as they stand unless the first id is 1 (then boundary = id + 1).
-_CONDITIONAL = frozenset({"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM"})
-# Architectures whose ids are always output ids (boundary = id + 1).
-_ALWAYS_ADD_ONE = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 
 @dataclass(frozen=True)
@@ -43,75 +52,33 @@ class Speculation:
                 )
 
 
-@dataclass(frozen=True)
-class ServedLayout:
-    """The boundaries that fill the draft's slots in each phase, and what is worth knowing about them.
-
-    `prefill` and `verify` are None for a phase in which the server would fail.
-    """
+class PlainLayout(NamedTuple):
+    """A served layout with its notes as sentences."""
 
     prefill: Layout | None
     verify: Layout | None
-    notes: tuple[str, ...] = ()
-
-
-def requested_ids(draft_config: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The layer ids that SGLang reads from the draft's config, or None (it then takes its default).
-
-    Only the key nested in `eagle_config` counts; a key at the top level is ignored without a message.
-    """
-    ids = (draft_config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    return tuple(int(i) for i in ids) if ids else None
+    notes: tuple[str, ...]
 
 
 def served_layout(
     architecture: str, num_layers: int, draft_config: Mapping[str, Any], *, embedding_plugin: bool = False
-) -> ServedLayout:
-    """The layout that SGLang 0.5.23 serves to this draft on a target of this architecture.
-
-    `embedding_plugin` says that the workbook's plugin is active, under which a config with id -1 is read as
-    output ids (boundary = id + 1) on the DeepSeek architectures. Raises WiringError for an architecture
-    whose rule is not known here.
-    """
-    ids, notes = requested_ids(draft_config), []
-    if ids is None:
-        if "eagle_aux_hidden_state_layer_ids" in draft_config:
-            notes.append(
-                "eagle_aux_hidden_state_layer_ids stands at the top level and is ignored: nest it in eagle_config"
-            )
-        notes.append("no layer ids in eagle_config: SGLang's default layers are served")
-        layout = default_layout(num_layers)
-        return ServedLayout(layout, layout, tuple(notes))
-    if architecture in _CONDITIONAL:
-        add_one = ids[0] == 1 or (embedding_plugin and EMBEDDING_ID in ids)
-        notes.append(f"ids are {'output ids (boundary = id + 1)' if add_one else 'boundaries as they stand'}")
-    elif architecture in _ALWAYS_ADD_ONE:
-        add_one = True
-        notes.append("ids are output ids (boundary = id + 1)")
-    else:
-        raise WiringError(
-            f"no layer-id rule of SGLang {SUPPORTED} is known for this target",
-            where=architecture,
-            expected=", ".join(sorted(_CONDITIONAL | _ALWAYS_ADD_ONE)),
-            found=architecture,
-            remedy="Compare captured states instead: the capture needs no rule",
-        )
-    asked = tuple(i + 1 for i in ids) if add_one else ids
-    captured = tuple(sorted({b for b in asked if 0 <= b < num_layers}))
-    if captured != asked and len(captured) == len(asked):
-        notes.append("states are captured in ascending order whatever the order of the ids")
-    if len(captured) < len(asked):
-        notes.append(f"only {len(captured)} of {len(asked)} states are captured: the server stops at its first prefill")
-        return ServedLayout(None, None, tuple(notes))
-    return ServedLayout(captured, captured, tuple(notes))
+) -> PlainLayout:
+    """`wiring.rules.served.served_layout` of this release, for a target named by architecture and layers alone."""
+    target = {"architectures": [architecture], "num_hidden_layers": num_layers}
+    served = serve(SUPPORTED, target, draft_config, embedding_plugin=embedding_plugin)
+    return PlainLayout(served.prefill, served.verify, tuple(map(str, served.notes)))
 
 
 def config_ids_for(architecture: str, layout: Sequence[int]) -> tuple[int, ...] | None:
     """The ids that make SGLang 0.5.23 serve `layout` as it is, or None where no ids do."""
-    if architecture in _ALWAYS_ADD_ONE:
-        return tuple(b - 1 for b in layout)
-    if architecture not in _CONDITIONAL:
+    try:
+        rule = rule_of(architecture, Version(SUPPORTED))
+    except WiringError:
         return None
+    if rule is None:
+        return None
+    if rule.ids is not Ids.FIRST_IS_ONE:
+        return tuple(b - 1 for b in layout)
     if layout[0] != 1:
         return tuple(layout)
     return None  # a first id of 1 would be read as an output id, and boundary 1 has no other spelling
