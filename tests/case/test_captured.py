@@ -1,5 +1,9 @@
 """Captured states survive their file, and the bit-for-bit count finds exactly the rows that are the embedding."""
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -8,6 +12,7 @@ from wiring.case import captured as cap
 from wiring.errors import WiringError
 
 HIDDEN, SLOTS, VOCAB = 4, 3, 10
+RECORDED = Path(__file__).parents[2] / "data" / "recorded" / "cpu-tiny"
 
 
 def request(seed=0, prompt=5, output=3):
@@ -53,3 +58,32 @@ def test_embedding_rows_are_counted_bit_for_bit():
     assert cap.embedding_rows_equal([one], embedding) == (7, 7)
     one.states[Phase.VERIFY][0, 0] = torch.nextafter(one.states[Phase.VERIFY][0, 0], torch.tensor(9.0))
     assert cap.embedding_rows_equal([one], embedding) == (7, 6)
+
+
+def test_draft_extend_is_kept_where_it_was_captured_and_older_files_do_without(tmp_path):
+    old, new = request(0), request(1)
+    positions, states = new.positions[Phase.VERIFY].clone(), new.states[Phase.VERIFY] + 1
+    third = Phase.DRAFT_EXTEND
+    new = replace(new, positions=new.positions | {third: positions}, states=new.states | {third: states})
+    for name, one, expected in (("old", old, cap.PHASES), ("new", new, tuple(Phase))):
+        cap.save(tmp_path / name, (one,))
+        (again,) = cap.load(tmp_path / name)
+        assert cap.phases([again]) == expected and set(again.states) == set(expected)
+        assert all(torch.equal(again.states[phase], one.states[phase]) for phase in expected)
+    assert cap.phases([old, new]) == cap.PHASES
+
+
+def test_recorded_files_are_read():
+    captured = cap.load(RECORDED / "03_as_served.safetensors")
+    assert cap.phases(captured) == cap.PHASES
+
+
+def test_every_captured_phase_is_matched_on_its_own():
+    """Each phase holds other boundaries; the layout names them phase by phase."""
+    held = {Phase.PREFILL: (0, 2, 3), Phase.VERIFY: (1, 2, 3), Phase.DRAFT_EXTEND: (3, 2, 1)}
+    boundaries = torch.randn(5, 1, 8, HIDDEN, generator=torch.Generator().manual_seed(3))  # [L+1, 1, N, H]
+    positions = {phase: torch.arange(6) for phase in held}
+    states = {p: torch.cat([boundaries[b, 0, :6] for b in layout], dim=-1) for p, layout in held.items()}
+    one = cap.CapturedRequest(tokens=torch.arange(8), prompt_len=5, positions=positions, states=states)
+    reference = SimpleNamespace(hidden_size=HIDDEN, forward=lambda tokens: SimpleNamespace(boundaries=boundaries))
+    assert cap.phase_layout(cap.match_phases([one], reference)).model_dump() == {p.value: held[p] for p in held}

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from wiring.engine.capture import DRAFTS, ERROR, FOLDER, capture_environment, read_capture
-from wiring.engine.capture_plugin import Recorder, register
+from wiring.engine.capture_plugin import register
+from wiring.engine.capture_recorder import Recorder
 from wiring.engine.proposals import DraftRecord, read_drafts
 from wiring.errors import WiringError
 
@@ -77,9 +78,10 @@ def test_rounds_and_states_are_counted_together(tmp_path):
     rows = SimpleNamespace(
         forward_mode=SimpleNamespace(is_extend=lambda: True, is_draft_extend_v2=lambda: False), rids=["a"],
         extend_seq_lens_cpu=[2], spec_info=SimpleNamespace(hidden_states=torch.zeros(2, 4)),
+        input_ids=torch.tensor([1, 2]), positions=torch.tensor([0, 1]),
     )  # fmt: skip
     for _ in range(2):
-        recorder.record(torch.tensor([1, 2]), torch.tensor([0, 1]), rows)
+        recorder.record(rows)
         recorder.record_drafts(batch("a"), verify_input([chain(2, [2, 7])]))
     assert [record.index for record in read_capture(tmp_path)] == [0, 2]
     assert [record.index for record in read_drafts(tmp_path)] == [1]  # the second round came after the last row
@@ -127,7 +129,7 @@ def test_the_hook_is_there_on_request_and_hands_the_result_on(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "sglang.srt.plugins.hook_registry", registry)
     monkeypatch.delenv(DRAFTS, raising=False)
     environment = capture_environment(tmp_path / "capture", drafts=drafts)
-    assert (DRAFTS in environment) is drafts and environment[FOLDER] == str(tmp_path / "capture")
+    assert (environment[DRAFTS] == "1") is drafts and environment[FOLDER] == str(tmp_path / "capture")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     register()

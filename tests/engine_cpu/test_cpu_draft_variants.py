@@ -28,6 +28,7 @@ import torch
 from cpu_server import serving
 from draft_variants import CONTEXT, MIXED, VARIANTS, VOCABULARY, WIDTH, Variant, write_draft
 
+from wiring.boundary import Phase
 from wiring.engine.capture import capture_environment, read_capture
 from wiring.engine.proposals import DraftRecord, read_drafts
 from wiring.files.draft import DraftCheckpoint, read_draft
@@ -109,7 +110,7 @@ def _requests(capture: Path, prompts: list[list[int]], answers: list[dict], slot
     for prompt, answer in zip(prompts, answers, strict=True):
         rid = answer["meta_info"]["id"]
         fed, states = [], []
-        for record in (record for record in records if record.request == rid):
+        for record in (r for r in records if r.request == rid and r.phase is not Phase.VERIFY):
             assert record.positions.tolist() == list(range(len(fed), len(fed) + len(record.positions)))
             fed += record.token_ids.tolist()
             states.append(record.states.unflatten(1, (slots, -1)))

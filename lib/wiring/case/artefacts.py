@@ -67,6 +67,7 @@ class PhaseLayout(Artefact):
 
     prefill: tuple[int, ...] | None
     verify: tuple[int, ...] | None
+    draft_extend: tuple[int, ...] | None = None
 
 
 class LayoutDiff(Concluding):

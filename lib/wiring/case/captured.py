@@ -16,19 +16,21 @@ from wiring.case.artefacts import PhaseLayout, SlotRow
 from wiring.case.live import Progress, read_prompts, server_spec, start_server
 from wiring.case.store import Case
 from wiring.engine.capture import capture_environment, final_states, read_capture
+from wiring.engine.capture_summary import CaptureSummary, summarize
 from wiring.errors import WiringError
 from wiring.files.atomic import replacing
 from wiring.models.reference import ReferenceTarget
 from wiring.offline.matching import SlotMatch, match_slots, matched_layout
 
-PHASES = (Phase.PREFILL, Phase.VERIFY)
+PHASES = (Phase.PREFILL, Phase.VERIFY)  # those without which a capture explains nothing
 
 
 @dataclass(frozen=True)
 class CapturedRequest:
-    """One request: its text, and for each phase the positions and what `fc` was fed there.
+    """One request: its text, and for each phase the positions and the states that were seen there.
 
-    `tokens` int64 [N] is prompt and output; `positions[phase]` int64 [M]; `states[phase]` [M, n*H].
+    `tokens` int64 [N] is prompt and output; `positions[phase]` int64 [M]; `states[phase]` [M, n*H]. The phases of
+    `PHASES` are always there, draft_extend where it was captured.
     """
 
     tokens: torch.Tensor
@@ -63,31 +65,39 @@ def capture(
             progress(f"capturing request {index + 1} of {len(prompts)}")
             reply = server.client.generate(prompt, asked.new_tokens, rid=f"{name}-{index}")
             requests.append((f"{name}-{index}", prompt, list(reply.output_ids)))
-    records = read_capture(folder)
-    captured = tuple(_assemble(records, *request) for request in requests)
+    records, summary = read_capture(folder), summarize(folder)
+    if summary.truncated:
+        progress(f"the bound on {summary.truncated} ended the capture: later states are missing")
+    captured = tuple(_assemble(records, summary, *request) for request in requests)
     save(case.folder / f"{name}.safetensors", captured)
     shutil.rmtree(folder)
     return captured
 
 
-def _assemble(records, rid: str, prompt: list[int], output: list[int]) -> CapturedRequest:
+def _assemble(records, summary: CaptureSummary, rid: str, prompt: list[int], output: list[int]) -> CapturedRequest:
     tokens = torch.tensor(prompt + output, dtype=torch.int64)
     found = final_states([r for r in records if r.request == rid], tokens)
     absent = [phase for phase in PHASES if phase not in found]
     if absent:
+        why = summary.reasons.get(absent[0], "other requests have it, this one does not")
         raise WiringError(
-            f"no state was captured in phase {absent[0]}",
+            f"no state was captured in phase {absent[0]}: {why}",
             where=f"request {rid}",
-            expected="prefill and verify",
+            expected=" and ".join(PHASES),
             found=", ".join(found) or "nothing",
-            remedy="On a GPU start the server with --disable-cuda-graph to see every phase",
+            remedy=summary.remedies.get(absent[0], "Ask for more new tokens, or capture fewer requests"),
         )
     return CapturedRequest(
         tokens=tokens,
         prompt_len=len(prompt),
-        positions={p: found[p][0] for p in PHASES},
-        states={p: found[p][1] for p in PHASES},
+        positions={phase: positions for phase, (positions, _) in found.items()},
+        states={phase: states for phase, (_, states) in found.items()},
     )
+
+
+def phases(captured: Sequence[CapturedRequest]) -> tuple[Phase, ...]:
+    """The phases that every request has, in the order of serving; older captures have no draft_extend."""
+    return tuple(phase for phase in Phase if all(phase in request.states for request in captured))
 
 
 def save(path: Path, captured: Sequence[CapturedRequest]) -> None:
@@ -96,7 +106,7 @@ def save(path: Path, captured: Sequence[CapturedRequest]) -> None:
     for i, request in enumerate(captured):
         tensors[f"{i}.tokens"] = request.tokens
         tensors[f"{i}.prompt_len"] = torch.tensor(request.prompt_len)
-        for phase in PHASES:
+        for phase in request.states:
             tensors[f"{i}.{phase}.positions"] = request.positions[phase].contiguous()
             tensors[f"{i}.{phase}.states"] = request.states[phase].contiguous()
     with replacing(path) as temporary:
@@ -116,16 +126,18 @@ def load(path: Path) -> tuple[CapturedRequest, ...]:
 
 
 def _load_one(file, i: int) -> CapturedRequest:
+    held = set(file.keys())
+    there = [phase for phase in Phase if phase in PHASES or f"{i}.{phase}.states" in held]
     return CapturedRequest(
         tokens=file.get_tensor(f"{i}.tokens"),
         prompt_len=int(file.get_tensor(f"{i}.prompt_len")),
-        positions={p: file.get_tensor(f"{i}.{p}.positions") for p in PHASES},
-        states={p: file.get_tensor(f"{i}.{p}.states") for p in PHASES},
+        positions={p: file.get_tensor(f"{i}.{p}.positions") for p in there},
+        states={p: file.get_tensor(f"{i}.{p}.states") for p in there},
     )
 
 
 def phase_states(captured: Sequence[CapturedRequest], phase: Phase, hidden_size: int) -> torch.Tensor:
-    """What `fc` was fed in one phase, all requests one after the other: [M, n, H]."""
+    """The states of one phase, all requests one after the other: [M, n, H]."""
     states = torch.cat([request.states[phase] for request in captured])  # [M, n*H]
     return states.view(states.shape[0], -1, hidden_size)
 
@@ -143,18 +155,18 @@ def reference_states(
 
 
 def match_phases(captured: Sequence[CapturedRequest], reference: ReferenceTarget) -> dict[Phase, tuple[SlotMatch, ...]]:
-    """For each phase, which boundary each served slot is."""
+    """For each phase that was captured, which boundary each served slot is."""
     return {
         phase: match_slots(
             phase_states(captured, phase, reference.hidden_size), reference_states(captured, phase, reference)
         )
-        for phase in PHASES
+        for phase in phases(captured)
     }
 
 
 def phase_layout(matches: Mapping[Phase, Sequence[SlotMatch]]) -> PhaseLayout:
     """The captured layouts in the form that artefacts keep."""
-    return PhaseLayout(prefill=matched_layout(matches[Phase.PREFILL]), verify=matched_layout(matches[Phase.VERIFY]))
+    return PhaseLayout(**{phase: matched_layout(found) for phase, found in matches.items()})
 
 
 def slot_rows(matches: Sequence[SlotMatch]) -> tuple[SlotRow, ...]:
@@ -165,13 +177,13 @@ def slot_rows(matches: Sequence[SlotMatch]) -> tuple[SlotRow, ...]:
 def embedding_rows_equal(
     captured: Sequence[CapturedRequest], embedding: torch.Tensor, slot: int = 0
 ) -> tuple[int, int]:
-    """(rows captured, rows in which `slot` equals embed_tokens(input_ids) bit for bit), both phases together.
+    """(rows captured, rows in which `slot` equals embed_tokens(input_ids) bit for bit), all phases together.
 
     `embedding` [V, H] is the target's `embed_tokens.weight` in the dtype that the server runs with.
     """
     total = equal = 0
     for request in captured:
-        for phase in PHASES:
+        for phase in request.states:
             states = request.states[phase].view(len(request.positions[phase]), -1, embedding.shape[1])[
                 :, slot
             ]  # [M, H]

@@ -1,12 +1,13 @@
-"""Captured states: what a running server fed to the draft's `fc`, row by row. The reader's side.
+"""Captured states: what a running server's target put out and what its draft's `fc` was fed. The reader's side.
 
-A server started with `capture_environment` writes one file per request and draft forward (see `capture_plugin`). Row r
-of a record is the state g_t of position t = positions[r], next to the token that the draft was fed with it, which is
-the one after: x_{t+1}.
+A server started with `capture_environment` writes one file per request and forward (see `capture_plugin`). Row r of a
+record is the state g_t of position t = positions[r], next to the token that the draft was fed with it, which is the one
+after: x_{t+1}.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +20,35 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = "WIRING_CAPTURE_DIR"  # where records go; a server without it captures nothing
-ROWS = "WIRING_CAPTURE_TOKENS"  # at most so many rows are recorded
+ROWS = "WIRING_CAPTURE_TOKENS"  # the first so many tokens are recorded
+BYTES = "WIRING_CAPTURE_BYTES"  # at most so many bytes of records are written
 PREFIX = "WIRING_CAPTURE_PREFIX"  # only requests whose id begins so; empty: all but the server's own health checks
+NAMES = "WIRING_CAPTURE_NAMES"  # a JSON list: only requests of these ids; empty: every id
 DRAFTS = "WIRING_CAPTURE_DRAFTS"  # "1": what the draft proposed is recorded too (see `proposals`)
 DEFAULT_ROWS = 4096
+DEFAULT_BYTES = 2**30
 PATTERN = "record-*.safetensors"
 ERROR = "capture-error.txt"
+NOTE = "capture-note.json"  # the bounds, whether one was reached, and how the server runs (see `capture_summary`)
 
 
 @dataclass(frozen=True)
 class CaptureRecord:
-    """The rows of one request in one draft forward.
+    """The rows of one request in one forward.
 
-    `phase` says where the target made the states (prefill or verify). M rows: `token_ids` [M] int64 are the tokens fed
-    beside the states, x_{t+1} beside g_t; `positions` [M] int64 are the t; `states` [M, n*H] float32 are what `fc` is
-    fed, n slots side by side, before any norm of the draft. `request` is the request's id, `index` counts the records
-    of the server process in the order of its forwards.
+    `phase` says which:
+
+    - PREFILL: what `fc` is fed in the draft's forward after the target's prefill;
+    - VERIFY: what the target's verify forward put out, before anything else has touched it;
+    - DRAFT_EXTEND: what `fc` is fed in the draft's forward after that verify.
+
+    The last two come in pairs, VERIFY first, of the same request, positions and tokens: those that were accepted. In a
+    sound server they are equal bit for bit.
+
+    M rows: `token_ids` [M] int64 are the tokens beside the states, x_{t+1} beside g_t; `positions` [M] int64 are the t;
+    `states` [M, n*H] float32 are n slots side by side, before any norm of the draft. `dtype` is what they were served
+    in ("bfloat16"), which float32 holds exactly. `request` is the request's id, `index` counts the records of the
+    server process in the order of its forwards. `note` says what else is to be known of these rows.
     """
 
     phase: Phase
@@ -43,25 +57,37 @@ class CaptureRecord:
     states: Tensor
     request: str
     index: int
+    dtype: str = "float32"
+    note: str = ""
 
 
 def capture_environment(
-    folder: str | Path, rows: int = DEFAULT_ROWS, prefix: str = "", drafts: bool = False
+    folder: str | Path,
+    rows: int = DEFAULT_ROWS,
+    prefix: str = "",
+    drafts: bool = False,
+    *,
+    names: Sequence[str] = (),
+    max_bytes: int = DEFAULT_BYTES,
 ) -> dict[str, str]:
     """The environment that makes a server capture into `folder`, which is made and must hold no records yet.
 
-    At most `rows` rows are recorded, and only of requests whose id (`rid`) begins with `prefix`. With `drafts` every
-    round's proposals are recorded beside them. Raises WiringError when the folder holds an earlier capture: the two
-    would be taken for one.
+    The first `rows` tokens are recorded, and only of requests whose id (`rid`) begins with `prefix` and, where `names`
+    are given, is one of them. A token counts once although both its VERIFY and its DRAFT_EXTEND row are written. The
+    records take at most `max_bytes` bytes on disk. With `drafts` every round's proposals are recorded beside them.
+
+    Raises WiringError when the folder holds an earlier capture: the two would be taken for one.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.glob(PATTERN)) or (folder / ERROR).exists():
+    if any(folder.glob(PATTERN)) or any((folder / name).exists() for name in (ERROR, NOTE)):
         raise WiringError(
             "this folder holds an earlier capture", where=folder, expected="an empty folder",
             remedy="Name another folder",
         )  # fmt: skip
-    return {FOLDER: str(folder), ROWS: str(rows), PREFIX: prefix} | ({DRAFTS: "1"} if drafts else {})
+    listed = json.dumps(list(names)) if names else ""
+    chosen = {FOLDER: str(folder), ROWS: str(rows), BYTES: str(max_bytes), PREFIX: prefix, NAMES: listed}
+    return chosen | {DRAFTS: "1" if drafts else ""}
 
 
 def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
@@ -73,9 +99,12 @@ def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
     check_no_error(folder)
     files = sorted(folder.glob(PATTERN))
     if not files:
+        from wiring.engine.capture_summary import summarize
+
+        seen = summarize(folder)
         raise WiringError(
-            "nothing was captured", where=folder, expected=f"files {PATTERN}",
-            remedy=f"Start the server with {FOLDER} set and with an EAGLE-3 draft, then send it a request",
+            f"nothing was captured: {seen.reasons[Phase.PREFILL]}", where=folder, expected=f"files {PATTERN}",
+            remedy=seen.remedies[Phase.PREFILL],
         )  # fmt: skip
     return tuple(sorted((_read(file) for file in files), key=lambda record: record.index))
 
@@ -89,7 +118,7 @@ def check_no_error(folder: Path) -> None:
 
 
 def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dict[Phase, tuple[Tensor, Tensor]]:
-    """The states of one request at the positions of its final text, phase by phase.
+    """The states of one request at the positions of its final text, for each phase that was seen.
 
     `tokens` is the whole text, prompt and output. Per phase: (positions [M] int64 ascending, states [M, n*H]); where a
     position was recorded more than once, the last record holds. Positions beyond the text are left out (a round may
@@ -137,7 +166,7 @@ def _read(file: Path) -> CaptureRecord:
             tokens, positions, states = (opened.get_tensor(name) for name in ("token_ids", "positions", "states"))
         if not tokens.shape == positions.shape == states.shape[:1] or states.dim() != 2:
             raise ValueError(f"shapes {tuple(tokens.shape)}, {tuple(positions.shape)}, {tuple(states.shape)}")
-        phase, index = Phase(note["phase"]), int(note["index"])
-        return CaptureRecord(phase, tokens, positions, states.float(), note["request"], index)
+        phase, index, served = Phase(note["phase"]), int(note["index"]), str(states.dtype).removeprefix("torch.")
+        return CaptureRecord(phase, tokens, positions, states.float(), note["request"], index, served)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise WiringError(f"not a capture record: {error}", where=file, remedy="Capture again") from None

@@ -101,8 +101,12 @@ class ServerClient:
         temperature: float = 0.0,
         rid: str | None = None,
         stop: Sequence[str] | None = None,
+        return_hidden_states: bool = False,
     ) -> Generation:
-        """Generate from token ids in one request. Raises WiringError when the server refuses or dies."""
+        """Generate from token ids in one request. Raises WiringError when the server refuses or dies.
+
+        `return_hidden_states` asks for the target's states in `meta["hidden_states"]` (see `wiring.engine.aux_return`).
+        """
         sampling: dict[str, Any] = {
             "max_new_tokens": max_new_tokens, "ignore_eos": ignore_eos, "temperature": temperature
         }  # fmt: skip
@@ -111,6 +115,8 @@ class ServerClient:
         body: dict[str, Any] = {"input_ids": [int(i) for i in input_ids], "sampling_params": sampling}
         if rid is not None:
             body["rid"] = rid
+        if return_hidden_states:
+            body["return_hidden_states"] = True
         begin = time.perf_counter()
         answer = self._checked("POST", "/generate", json=body)
         latency_s = time.perf_counter() - begin
