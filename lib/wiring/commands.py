@@ -74,7 +74,7 @@ def layout(
         states = cap.capture(case, "03_as_served", case.profile.draft, progress=say)
         matches = cap.match_phases(states, load_reference(case))
         found["captured"] = cap.phase_layout(matches).model_dump()
-        found["slots"] = {phase: [row.model_dump() for row in cap.slot_rows(matches[phase])] for phase in cap.PHASES}
+        found["slots"] = {phase: [row.model_dump() for row in cap.slot_rows(rows)] for phase, rows in matches.items()}
     if as_json:
         typer.echo(json.dumps({**found, "notes": [str(note) for note in rule.notes]}, indent=2))
         return
