@@ -1,0 +1,53 @@
+"""Which boundary does each served slot hold? Compared with every boundary of a reference on the same tokens.
+
+`compare_slots` tries every boundary, shift of the tokens and transform; `match_slots` the boundaries alone;
+`diff_layouts` says what the slots' verdicts mean against the trained layout.
+"""
+
+from wiring.offline.matching.compare import SHIFTS, compare_slots, error_curves, match_slots
+from wiring.offline.matching.difference import LayoutDifference, SlotDifference, diff_layouts
+from wiring.offline.matching.result import (
+    BETWEEN,
+    DRIFT,
+    EMBEDDING_SCALED,
+    EQUALS,
+    NORMED,
+    RAW,
+    RMS_SCALED,
+    TRANSFORMS,
+    UNDECIDED,
+    Comparison,
+    Grid,
+    SlotMatch,
+    matched_layout,
+)
+from wiring.offline.matching.rows import Rows
+from wiring.offline.matching.scan import Norm
+from wiring.offline.matching.verdict import MAX_ERROR, MIN_MARGIN
+
+__all__ = [
+    "BETWEEN",
+    "DRIFT",
+    "EMBEDDING_SCALED",
+    "EQUALS",
+    "MAX_ERROR",
+    "MIN_MARGIN",
+    "NORMED",
+    "RAW",
+    "RMS_SCALED",
+    "SHIFTS",
+    "TRANSFORMS",
+    "UNDECIDED",
+    "Comparison",
+    "Grid",
+    "LayoutDifference",
+    "Norm",
+    "Rows",
+    "SlotDifference",
+    "SlotMatch",
+    "compare_slots",
+    "diff_layouts",
+    "error_curves",
+    "match_slots",
+    "matched_layout",
+]
