@@ -1,4 +1,4 @@
-"""The one error that users see: what is wrong, where, what was expected and found, and what to do."""
+"""The error that users see: what is wrong, where, what was expected and found, and what to do."""
 
 from __future__ import annotations
 
@@ -23,3 +23,7 @@ class WiringError(Exception):
         if sides:
             text += f" ({', '.join(sides)})"
         return f"{text}. {self.remedy}." if self.remedy else f"{text}."
+
+
+class UnreadForward(WiringError):
+    """A draft that is whole, but asks for a forward pass that the workbook does not have: no number can be computed."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wiring.errors import WiringError
+from wiring.errors import UnreadForward, WiringError
 from wiring.files.draft_producers import FLAT, check_architecture, detect_producer, layer_config, windows
 from wiring.files.rope_config import Rope
 
 DEFAULT_SLOTS = 3  # what engines and trainers assume when the config names no layer ids
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "relu")
 MEANINGS = ("head", "feedback")  # of `norm_output`
-_IDS = "eagle_aux_hidden_state_layer_ids"
+IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 @dataclass(frozen=True)
@@ -159,14 +159,14 @@ def num_slots(config: Mapping[str, Any]) -> int:
     """Number of states that `fc` takes, as SGLang 0.5.23 reads it: explicit count, else nested layer ids, else 3."""
     if config.get("num_aux_hidden_states") is not None:
         return int(config["num_aux_hidden_states"])
-    return len((config.get("eagle_config") or {}).get(_IDS) or ()) or DEFAULT_SLOTS
+    return len((config.get("eagle_config") or {}).get(IDS) or ()) or DEFAULT_SLOTS
 
 
 def named_slots(config: Mapping[str, Any], producer: str) -> int | None:
     """Number of slots that the config names itself; None where only the default of 3 is left."""
     if producer == "speculators":
-        return len(config.get(_IDS) or ()) or None
-    named = config.get("num_aux_hidden_states") is not None or (config.get("eagle_config") or {}).get(_IDS)
+        return len(config.get(IDS) or ()) or None
+    named = config.get("num_aux_hidden_states") is not None or (config.get("eagle_config") or {}).get(IDS)
     return num_slots(config) if named else None
 
 
@@ -176,9 +176,9 @@ def recorded_ids(config: Mapping[str, Any], producer: str) -> tuple[tuple[int, .
     speculators writes them at the top level, all others nested in eagle_config. None where there are none.
     """
     source, name = (
-        (config, _IDS) if producer == "speculators" else (config.get("eagle_config") or {}, f"eagle_config.{_IDS}")
+        (config, IDS) if producer == "speculators" else (config.get("eagle_config") or {}, f"eagle_config.{IDS}")
     )
-    ids = source.get(_IDS)
+    ids = source.get(IDS)
     return (tuple(int(i) for i in ids), name) if ids else (None, name)
 
 
@@ -229,7 +229,7 @@ def _activation(layer: Mapping[str, Any], producer: str, where: object) -> str:
     name = str(layer.get("hidden_act") or "silu")
     known = ("silu",) if producer == "sglang" else ACTIVATIONS
     if name not in known:
-        raise WiringError(
+        raise UnreadForward(
             "this draft asks for a forward pass that is not implemented here",
             where=where,
             expected=f"hidden_act one of {', '.join(known)}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from wiring.errors import WiringError
+from wiring.errors import UnreadForward, WiringError
 
 PRODUCERS = ("specforge", "safeailab", "speculators", "modelopt", "sglang")
 FLAT = ("specforge", "safeailab", "modelopt", "sglang")  # one level of config; "sglang" is how SGLang reads such a file
@@ -68,7 +68,7 @@ def check_architecture(config: Mapping[str, Any], producer: str, where: object) 
     }  # fmt: skip
     found = [name for name, present in problems.items() if present]
     if found:
-        raise WiringError(
+        raise UnreadForward(
             "this draft asks for a forward pass that is not implemented here",
             where=where,
             expected=f"an EAGLE-3 draft of Llama-style layers ({', '.join(known)})",
@@ -101,7 +101,7 @@ def layer_config(config: Mapping[str, Any], where: object) -> dict[str, Any]:
     nested = config.get("transformer_layer_config")
     kind = nested.get("model_type", "qwen3") if isinstance(nested, dict) else None
     if kind not in _LAYER_DEFAULTS:
-        raise WiringError(
+        raise UnreadForward(
             "the speculators config has no layer config that is known here",
             where=where,
             expected="transformer_layer_config of model_type llama or qwen3",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wiring.errors import WiringError
+from wiring.errors import UnreadForward, WiringError
 
 Flavour = Literal["specforge", "transformers", "sglang"]
 
@@ -64,7 +64,7 @@ class Rope:
         kind = str(given.get("rope_type") or given.get("type") or "default")
         partial = given.get("partial_rotary_factor", config.get("partial_rotary_factor"))
         if kind not in TYPES or partial not in (None, 1, 1.0):
-            raise WiringError(
+            raise UnreadForward(
                 "this draft asks for a rotary embedding that is not implemented here",
                 where=where,
                 expected=f"one of {', '.join(TYPES)} over whole heads",

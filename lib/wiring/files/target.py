@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,14 +67,26 @@ def read_tensor(folder: str | Path, name: str) -> Tensor:
     A model inside a wrapper ("language_model.model...") answers to the plain name, and a head that is tied to the
     embedding is read from it. Raises WiringError when the tensor is missing or the safetensors are damaged.
     """
+    return stored.read_tensor(folder, _stored_name(folder, name))
+
+
+def read_rows(folder: str | Path, name: str, rows: Sequence[int]) -> Tensor:
+    """Read rows [n, H] of "model.embed_tokens.weight" or "lm_head.weight" as stored, and nothing else of it.
+
+    Names are found and errors raised as in `read_tensor`.
+    """
+    return stored.read_rows(folder, _stored_name(folder, name), rows)
+
+
+def _stored_name(folder: str | Path, name: str) -> str:
     names = stored.tensor_names(folder)
     if name not in names:
         wrapped = [full for full in names if full.endswith(f".{name}")]
         if len(wrapped) == 1:
-            name = wrapped[0]
-        elif name == HEAD and _tied(folder):
-            return read_tensor(folder, EMBEDDING)
-    return stored.read_tensor(folder, name)
+            return wrapped[0]
+        if name == HEAD and _tied(folder):
+            return _stored_name(folder, EMBEDDING)
+    return name
 
 
 def final_norm(folder: str | Path) -> tuple[Tensor | None, float]:

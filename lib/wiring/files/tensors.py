@@ -7,6 +7,7 @@ which are opened for tensors and plain values only.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,12 @@ def tensor_files(folder: str | Path) -> dict[str, Path]:
     listed = tensor_names(folder)
     _check_index(listed, {shard: set(_names(shard)) for shard in sorted(set(listed.values()))})
     return listed
+
+
+def has_weights(folder: str | Path, *, pickled: bool = False) -> bool:
+    """Whether a model folder holds safetensors (or their index); with `pickled`, torch files count too."""
+    names = (SINGLE, INDEX, *_PICKLED) if pickled else (SINGLE, INDEX)
+    return any((Path(folder) / name).exists() for name in names)
 
 
 def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Path]]:
@@ -193,6 +200,20 @@ def read_tensor(folder: str | Path, name: str) -> Tensor:
         if name not in set(reader.keys()):
             raise WiringError(f"the index promises tensor {name}, but the shard lacks it", where=files[name])
         return reader.get_tensor(name)
+
+
+def read_rows(folder: str | Path, name: str, rows: Sequence[int]) -> Tensor:
+    """Read single rows [n, ...] of a tensor, without the rest of it. Raises WiringError as `read_tensor` does."""
+    import torch
+
+    file = tensor_names(folder).get(name)
+    if file is None:
+        raise WiringError(f"tensor {name} is missing", where=folder)
+    with _open(file) as reader:
+        if name not in set(reader.keys()):
+            raise WiringError(f"the index promises tensor {name}, but the shard lacks it", where=file)
+        part = reader.get_slice(name)
+        return torch.cat([part[row : row + 1] for row in rows])
 
 
 def _single(folder: Path) -> Path:
