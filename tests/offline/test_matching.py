@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from wiring.errors import WiringError
-from wiring.offline.matching import error_curves, match_slots, matched_layout
+from wiring.offline.matching import Norm, Rows, compare_slots, diff_layouts, error_curves, match_slots, matched_layout
 
 
 def stream(layers=20, rows=40, width=32, seed=0, step=0.5):
@@ -112,3 +112,188 @@ def test_error_curves_are_lowest_at_the_planted_boundaries():
     assert curves.argmin(1).tolist() == [0, 3, 11]
     expected = ((reference[5] - reference[3]).norm(dim=-1) / reference[5].norm(dim=-1)).max()
     assert float(curves[1, 5]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def moved(states, shift):
+    """Row p holds the state of row p + shift; the rows for which there is none are left out."""
+    rows = torch.arange(max(0, -shift), len(states) - max(0, shift))
+    return states[rows + shift], rows
+
+
+@pytest.mark.parametrize("shift", [-2, -1, 1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_shifts_are_found_where_rows_exist_on_both_sides(shift, dtype):
+    reference = stream()
+    states, rows = moved(served(reference, (0, 3, 12)), shift)
+    comparison = compare_slots(states.to(dtype), reference, served_rows=Rows(rows), reference_rows=Rows.whole([40]))
+    assert comparison.layout == (0, 3, 12)
+    assert {m.shift for m in comparison.matches} == {shift}
+    assert {m.rows for m in comparison.matches} == {40 - abs(shift)}
+    assert comparison.matches[0].seen_as == f"shift {shift:+d}"
+
+
+def test_a_shift_does_not_reach_into_the_next_text():
+    reference = stream(rows=60)
+    rows = Rows.whole([20, 25, 15])
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(2))  # rows may come in any order
+    states = served(reference, (3, 12))[order]
+    comparison = compare_slots(
+        states, reference, served_rows=Rows(rows.positions[order], rows.texts[order]), reference_rows=rows
+    )
+    assert comparison.layout == (3, 12)
+    # One row of each text has no neighbour: its own text decides, not the order of the rows.
+    moved_rows = [i for i in range(60) if rows.positions[i] > 0]
+    index = torch.tensor(moved_rows)
+    comparison = compare_slots(
+        served(reference, (3, 12))[index - 1],
+        reference,
+        served_rows=Rows(rows.positions[index], rows.texts[index]),
+        reference_rows=rows,
+    )
+    assert comparison.layout == (3, 12) and {m.shift for m in comparison.matches} == {-1}
+    assert {m.rows for m in comparison.matches} == {57}
+
+
+def repeating(tokens, layers=6, width=32):
+    """A reference [L+1, N, H] whose boundary 0 depends on the token alone, as an embedding does."""
+    g = torch.Generator().manual_seed(3)
+    table = torch.randn(max(tokens) + 1, width, generator=g)
+    reference = stream(layers, len(tokens), width)
+    reference[0] = table[tokens]
+    reference[1:] += reference[0]
+    return reference
+
+
+def test_repeated_tokens_do_not_make_a_shift():
+    """Nine rows in ten are equal to their neighbour at boundary 0, so a shift and none agree on most rows."""
+    tokens = [i // 10 for i in range(200)]
+    reference = repeating(tokens)
+    (match,) = compare_slots(served(reference, (0,)), reference, shifts=(-1, 0, 1)).matches
+    assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 0)
+    states, rows = moved(served(reference, (0,)), 1)
+    (match,) = compare_slots(
+        states, reference, served_rows=Rows(rows), reference_rows=Rows.whole([200]), shifts=(-1, 0, 1)
+    ).matches
+    assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 1)  # 19 rows tell
+
+
+def test_a_shift_that_few_rows_show_is_not_claimed():
+    tokens = [0] * 100 + [1] * 100 + [2] * 100  # two rows tell a shift from none
+    reference = repeating(tokens)
+    states, rows = moved(served(reference, (0,)), 1)
+    (match,) = compare_slots(
+        states, reference, served_rows=Rows(rows), reference_rows=Rows.whole([300]), shifts=(0, 1), spoilt=0.0
+    ).matches
+    assert match.verdict == "undecided" and match.boundary is None
+    assert "shift +1 and no shift are too alike" in match.reason and "in 2 of 299 rows" in match.reason
+    assert diff_layouts((0,), (match,)).names == ("undecided",)
+
+
+def plain_norm(x, weight, eps):
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+@pytest.mark.parametrize(("transform", "change"), [
+    ("normed", lambda x, w: plain_norm(x, w, 1e-5)),
+    ("rms-scaled", lambda x, w: plain_norm(x, 1.0, 1e-5)),
+    ("embedding-scaled", lambda x, w: x * 32**0.5),
+])  # fmt: skip
+def test_transforms_are_told(transform, change):
+    reference = stream()
+    weight = 1 + 0.5 * torch.rand(32, generator=torch.Generator().manual_seed(8))
+    states = change(served(reference, (0, 3, 12)), weight).bfloat16()
+    comparison = compare_slots(states, reference, norm=Norm(weight, 1e-5))
+    assert comparison.layout == (0, 3, 12)
+    assert {m.transform for m in comparison.matches} == {transform}
+    difference = diff_layouts((0, 3, 12), comparison.matches)
+    assert (difference.names, difference.kinds, difference.same) == ((transform,), (5,), False)
+
+
+def test_of_two_norms_that_are_one_the_target_s_own_is_named():
+    reference = stream()
+    states = plain_norm(served(reference, (3,)), 1.0, 1e-6)
+    (match,) = compare_slots(states, reference, norm=Norm(torch.ones(32))).matches
+    assert (match.verdict, match.boundary, match.transform) == ("equals", 3, "normed")
+
+
+def test_another_server_s_dump_holds_some_boundaries_only():
+    reference, labels = stream(), (0, 3, 7, 12)
+    comparison = compare_slots(served(reference, (12, 3)), reference[list(labels)], boundaries=labels)
+    assert comparison.layout == (12, 3)
+    assert comparison.matches[0].boundaries == labels
+    (match,) = compare_slots(served(reference, (5,)), reference[list(labels)], boundaries=labels).matches
+    assert match.verdict == "undecided" and match.nearest in labels
+    with pytest.raises(WiringError, match="expected 4 different boundaries in ascending order"):
+        compare_slots(served(reference, (3,)), reference[list(labels)], boundaries=(0, 3, 12, 7))
+
+
+def test_a_part_of_a_layer_s_sum_is_between_two_boundaries():
+    reference = stream(rows=80)
+    g = torch.Generator().manual_seed(6)
+    step = reference[9] - reference[8]
+    half = (torch.rand(step.shape, generator=g) < 0.5).float()  # one rank's part of the sum
+    states = (reference[9] - half * step)[:, None]
+    (match,) = compare_slots(states, reference).matches
+    assert (match.verdict, match.boundary, match.between) == ("between", None, (8, 9))
+    assert match.share == pytest.approx(0.5, abs=0.05)  # in expectation half of the step is there
+    difference = diff_layouts((9,), (match,))
+    assert (difference.names, difference.kinds, difference.served) == (("partial sum",), (4,), (9,))
+    scaled = (0.9 * reference[9])[:, None]  # a scale touches all steps alike
+    assert compare_slots(scaled, reference).matches[0].verdict == "undecided"
+
+
+def test_the_null_distribution_is_that_of_wrong_positions():
+    reference = stream(rows=200)
+    (match,) = compare_slots(served(reference, (9,)), reference, derangements=8).matches
+    quantiles = dict(match.null_quantiles)
+    assert list(quantiles.values()) == sorted(quantiles.values())
+    distances = torch.cdist(reference[9], reference[9]) / reference[9].norm(dim=-1)  # all pairs
+    wrong = distances[~torch.eye(200, dtype=torch.bool)]
+    for q in (0.05, 0.5, 0.95):
+        assert quantiles[q] == pytest.approx(float(wrong.quantile(q)), rel=0.03)
+    assert match.null_error == quantiles[0.5]
+
+
+def test_the_grid_holds_every_candidate():
+    reference = stream()
+    states = served(reference, (3, 9))
+    weight = torch.full((32,), 2.0)
+    grid = compare_slots(states, reference, norm=Norm(weight), shifts=(-1, 1)).grid
+    assert grid.error.shape == (2, 3, 4, 21) and grid.shifts == (0, -1, 1)
+    theirs = plain_norm(reference[5, :-1], weight, 1e-6)  # served row p against row p - 1
+    mine = states[1:, 1]
+    at = 1, grid.shifts.index(-1), grid.transforms.index("normed"), 5
+    error = ((mine - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max()
+    assert grid.error[at] == pytest.approx(float(error), rel=1e-5)
+    assert grid.cosine[at] == pytest.approx(float(torch.cosine_similarity(mine, theirs, dim=-1).median()), rel=1e-5)
+    ratio = (mine.norm(dim=-1) / theirs.norm(dim=-1)).median()
+    assert grid.norm_ratio[at] == pytest.approx(float(ratio), rel=1e-5)
+
+
+def test_blocks_of_rows_give_the_same(monkeypatch):
+    from wiring.offline.matching import scan
+
+    reference = stream()
+    whole = compare_slots(served(reference, (3, 9)), reference)
+    monkeypatch.setattr(scan, "_BLOCK_BYTES", 8 * 21 * 32 * 7)  # seven rows at a time
+    blocks = compare_slots(served(reference, (3, 9)), list(reference))  # boundaries one by one, too
+    assert blocks.layout == whole.layout == (3, 9)
+    for name in ("cosine", "norm_ratio", "error", "median_error"):
+        torch.testing.assert_close(getattr(blocks.grid, name), getattr(whole.grid, name), rtol=1e-9, atol=1e-7)
+
+
+def test_a_few_spoilt_rows_are_counted_and_many_are_a_doubt():
+    reference = stream(rows=200)
+    states = served(reference, (6,))
+    states[:3] = states[10:13]
+    (match,) = compare_slots(states, reference).matches
+    assert (match.boundary, match.rows_off) == (6, 3) and "in all but 3 of 200 rows" in match.reason
+    states[:30] = states[50:80]
+    (match,) = compare_slots(states, reference).matches
+    assert match.boundary is None and "30 of 200 do not" in match.reason
+
+
+def test_positions_that_the_reference_lacks():
+    reference = stream()
+    with pytest.raises(WiringError, match="at least two common positions"):
+        compare_slots(served(reference, (3,)), reference, served_rows=Rows(torch.arange(40) + 100))

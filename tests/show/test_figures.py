@@ -1,5 +1,7 @@
 """Figures carry the numbers that they were given: trace data, marks and axis titles with units."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from wiring.show import figures
@@ -41,6 +43,27 @@ def test_slot_errors_mark_the_boundary_with_the_smallest_error():
     curve, best = fig.data
     assert best.x == (1,) and curve.name == "slot 0: 1"
     assert min(curve.y) > 0  # a log axis has no place for an exact match
+
+
+def matches(errors, boundaries, layout, seen_as=""):
+    return [
+        SimpleNamespace(slot=i, boundary=b, boundaries=boundaries, errors=e, seen_as=seen_as)
+        for i, (b, e) in enumerate(zip(layout, errors, strict=True))
+    ]
+
+
+def test_the_similarity_map_has_a_row_for_each_slot_and_marks_served_and_trained():
+    errors = [(1.0, 0.01, 0.1), (0.5, 0.0, float("inf"))]
+    fig = figures.similarity_map(
+        {"prefill": matches(errors, (0, 3, 31), (3, None)), "verify": matches(errors, (0, 3, 31), (3, 3), "shift +1")},
+        trained=(0, 3),
+    )
+    heat, served, trained = fig.data
+    names = ("prefill, slot 0", "prefill, slot 1", "verify, slot 0 (shift +1)", "verify, slot 1 (shift +1)")
+    assert tuple(heat.y) == names and tuple(heat.x) == (0, 3, 31)
+    assert [tuple(row) for row in heat.z] == [(0.0, -2.0, -1.0), (-0.3, -4.0, None)] * 2
+    assert tuple(zip(served.x, served.y, strict=True)) == ((3, names[0]), (3, names[2]), (3, names[3]))
+    assert tuple(trained.x) == (0, 3, 0, 3) and tuple(trained.y) == names
 
 
 def test_layout_cells_are_green_where_trained_and_served_agree():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
 from wiring.offline.report import AccuracyReport
 from wiring.speed.cost import chain_length, round_line
 from wiring.speed.results import ArmResult
+
+if TYPE_CHECKING:
+    from wiring.offline.matching import SlotMatch
 
 GREY, RED, GREEN, BLUE, ORANGE = "#8c959f", "#cf222e", "#1a7f37", "#0969da", "#bc4c00"
 ARM_COLOURS = {"plain": GREY, "as served": RED, "cured": GREEN}
@@ -87,6 +92,38 @@ def slot_errors(curves: Mapping[str, Sequence[float]], trained: Sequence[int], t
     for boundary in trained:
         fig.add_vline(x=boundary, line_dash="dot", line_color=GREEN)
     fig.update_yaxes(type="log", exponentformat="power")
+    return fig
+
+
+def similarity_map(
+    phases: Mapping[str, Sequence[SlotMatch]], trained: Sequence[int], title: str = "Which boundary is in each slot"
+) -> go.Figure:
+    """Every served slot against every boundary: colour is log10 of the median relative error, dark where they agree.
+
+    `phases` maps a phase's name to its slots' matches. A filled square marks the boundary that the slot was decided to
+    hold, an open circle the one that it was trained on.
+    """
+    rows = [
+        (f"{phase}, slot {m.slot}" + (f" ({m.seen_as})" if m.seen_as else ""), m)
+        for phase, slots in phases.items()
+        for m in slots
+    ]
+    names = [name for name, _ in rows]
+    fig = figure(title, "boundary of the reference", "", height=150 + 32 * len(rows))
+    fig.add_heatmap(
+        z=[[round(math.log10(max(e, 1e-4)), 2) if e < math.inf else None for e in m.errors] for _, m in rows],
+        x=list(rows[0][1].boundaries) if rows else [], y=names, zmin=-3, zmax=0, colorscale="Viridis", ygap=2,
+        colorbar=dict(title=dict(text="log10 error"), thickness=12),
+        hovertemplate="%{y}<br>boundary %{x}<br>log10 error %{z}<extra></extra>",
+    )  # fmt: skip
+    held = [(m.boundary, name) for name, m in rows if m.boundary is not None]
+    wanted = [(trained[m.slot], name) for name, m in rows if m.slot < len(trained)]
+    marks = {"served": (held, dict(symbol="square", size=9, color=RED)),
+             "trained": (wanted, dict(symbol="circle-open", size=17, color=GREEN, line=dict(width=3)))}  # fmt: skip
+    for label, (points, marker) in marks.items():
+        fig.add_scatter(x=[b for b, _ in points], y=[n for _, n in points], mode="markers", marker=marker, name=label)
+    fig.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
+    fig.update_xaxes(showgrid=False)
     return fig
 
 

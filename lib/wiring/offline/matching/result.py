@@ -58,6 +58,11 @@ class SlotMatch:
     errors: tuple[float, ...]
     cosines: tuple[float, ...]
 
+    @property
+    def seen_as(self) -> str:
+        """Shift and transform in words: "shift +1, normed"; "" for the state as it is, at its own position."""
+        return _seen_as(self.shift, self.transform)
+
     def row(self) -> dict[str, object]:
         """The row of a table: numbers and the verdict, without the curves."""
         left_out = ("boundaries", "errors", "cosines", "null_quantiles")
@@ -105,5 +110,9 @@ def matched_layout(matches: Sequence[SlotMatch]) -> Layout | None:
 
 def name_candidate(boundary: int, shift: int = 0, transform: str = RAW) -> str:
     """A candidate in words: "boundary 3", "boundary 3 (shift +1, normed)"."""
-    extra = ([f"shift {shift:+d}"] if shift else []) + ([transform] if transform != RAW else [])
-    return f"boundary {boundary}" + (f" ({', '.join(extra)})" if extra else "")
+    seen = _seen_as(shift, transform)
+    return f"boundary {boundary}" + (f" ({seen})" if seen else "")
+
+
+def _seen_as(shift: int, transform: str) -> str:
+    return ", ".join(([f"shift {shift:+d}"] if shift else []) + ([transform] if transform != RAW else []))
