@@ -297,3 +297,49 @@ def test_positions_that_the_reference_lacks():
     reference = stream()
     with pytest.raises(WiringError, match="at least two common positions"):
         compare_slots(served(reference, (3,)), reference, served_rows=Rows(torch.arange(40) + 100))
+
+
+def test_a_layer_that_the_reference_lacks_is_between_two_that_it_has():
+    reference, labels = stream(rows=80), tuple(range(0, 21, 2))
+    states = served(reference, (4, 9))
+    matches = compare_slots(states, reference[list(labels)], boundaries=labels).matches
+    assert matches[0].boundary == 4
+    assert (matches[1].verdict, matches[1].between) == ("between", (8, 10))
+    assert matches[1].share == pytest.approx(0.5, abs=0.05)  # two steps of the same size
+    assert "a layer between the two" in matches[1].reason
+    difference = diff_layouts((4, 9), matches)
+    assert (difference.names, difference.served) == (("between layers",), (4, None))
+
+
+@pytest.mark.parametrize(("trained", "held", "names", "kinds"), [
+    ((0, 3, 12), (3, 12), ("slot count",), (3,)),
+    ((0, 3, 12), (0, 3, 12, 19), ("slot count",), (3,)),
+    ((3, 12), (12, 3), ("swapped",), (3,)),
+    ((3, 7, 12, 19), (7, 12, 19, 3), ("rotated",), (3,)),
+    ((3, 7, 12, 19), (12, 19, 3, 7), ("rotated",), (3,)),
+    ((3, 7, 12, 19), (7, 3, 19, 12), ("permuted",), (3,)),
+    ((3, 7, 12), (1, 3, 7), ("moved by one slot",), (3,)),
+    ((3, 12, 20), (4, 13, 20), ("off by one up",), (2,)),  # above the last boundary there is none
+    ((3, 12), (3, 14), ("other layers",), (1,)),
+    ((3, 3, 12), (3, 3, 12), ("same",), ()),
+    ((3, 12, 19), (2, 10, 17), ("default layers",), (1,)),
+    ((3, 11, 18), (2, 10, 17), ("default layers", "off by one down"), (1, 2)),
+])  # fmt: skip
+def test_layouts_are_named_as_a_whole(trained, held, names, kinds):
+    reference = stream()
+    difference = diff_layouts(trained, match_slots(served(reference, held), reference))
+    assert (difference.served, difference.names, difference.kinds) == (held, names, kinds)
+    assert len(difference.slots) == max(len(trained), len(held))
+    assert str(held) in difference.text or difference.same
+
+
+def test_faults_of_single_slots_are_named_beside_the_layout():
+    reference = stream()
+    states = served(reference, (3, 12, 0))
+    states[:, 1] = torch.randn(40, 32, generator=torch.Generator().manual_seed(1))
+    states[:, 2] *= 32**0.5
+    difference = diff_layouts((3, 7, 0), compare_slots(states, reference).matches)
+    assert [slot.names for slot in difference.slots] == [("same",), ("undecided",), ("embedding-scaled",)]
+    assert (difference.names, difference.kinds) == (("undecided", "embedding-scaled"), (5,))
+    assert difference.text == "trained (3, 7, 0), served (3, ?, 0): undecided, embedding-scaled"
+    assert difference.slots[1].text.startswith("slot 1: trained on boundary 7, served not known; no boundary is near")
