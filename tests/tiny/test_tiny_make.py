@@ -10,6 +10,9 @@ from wiring.files.states import iter_states, open_states
 from wiring.files.target import read_target_config
 from wiring.models.reference import ReferenceTarget
 from wiring.tiny.__main__ import main
+from wiring.tiny.config import TargetSizes
+from wiring.tiny.export import load_target
+from wiring.tiny.prompts import draw_prompts, greedy, varied_prompts
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +69,20 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path, capsys):
 def test_a_stage_without_what_it_needs_says_so(tmp_path, capsys):
     assert main(["--out", str(tmp_path / "new"), "--smoke", "--only", "draft"]) == 2
     assert "there is no target yet" in capsys.readouterr().err
+
+
+def test_a_prompt_whose_text_loops_is_replaced_by_the_next_drawn(made):
+    target = load_target(made / "target", TargetSizes())
+    drawn = draw_prompts(3, 8, 12)
+    of = {tuple(text): prompt for prompt, text in zip(drawn, greedy(target, drawn, 12), strict=True)}
+    texts = list(of)
+    assert len(texts) == 8  # different texts, so that each can be refused by itself
+
+    def chosen(refused):
+        prompts, kept = varied_prompts(target, 3, 4, 12, lambda text: tuple(text) not in refused)
+        assert [of[tuple(text)] for text in kept] == prompts
+        return prompts
+
+    assert chosen(()) == drawn[:4]
+    assert chosen((texts[1], texts[4])) == [drawn[0], drawn[5], *drawn[2:4]]
+    assert chosen(texts[2:]) == drawn[:4]  # none left to take: the bounds tell

@@ -22,9 +22,9 @@ from wiring.tiny import corpus
 from wiring.tiny.config import STAGES, STORED_BOUNDARIES, TRAINED_LAYOUT, DraftSizes, TargetSizes
 from wiring.tiny.draft_train import DraftTraining, coverage, frequent_ids, train_draft, write_draft
 from wiring.tiny.export import load_target, write_target
-from wiring.tiny.measure import BEYOND, broken_bounds, folder_bytes, measure_draft, text_rows
+from wiring.tiny.measure import BEYOND, broken_bounds, folder_bytes, is_varied, measure_draft, text_rows
 from wiring.tiny.progress import Progress
-from wiring.tiny.prompts import Prompt, draw_prompts, greedy, write_prompts
+from wiring.tiny.prompts import Prompt, varied_prompts, write_prompts
 from wiring.tiny.states import observe, write_states
 from wiring.tiny.target_model import StackedTarget
 from wiring.tiny.target_train import TargetTraining, accuracy_by_kind, train_target
@@ -70,12 +70,12 @@ def make(out: Path, seed: int, stages: Sequence[str] = STAGES, plan: Plan = Plan
     if not (out / "target" / "model.safetensors").exists():
         raise WiringError("there is no target yet", where=out / "target", remedy="Make the target first, or everything")
     target = load_target(out / "target", plan.target)
-    prompts = draw_prompts(seed, plan.prompts, plan.generated + BEYOND)
+    prompts, texts = varied_prompts(target, seed, plan.prompts, plan.generated + BEYOND, is_varied)
     if "states" in stages:
         write_states(target, out / "states", seed, plan.state_documents, plan.state_length)
         write_prompts(prompts, out / "prompts.json")
     if "draft" in stages:
-        manifest |= _make_drafts(out, seed, plan, target, prompts)
+        manifest |= _make_drafts(out, seed, plan, target, prompts, texts)
     manifest["made_with"] = {"python": platform.python_version(), "torch": torch.__version__, "plan": asdict(plan)}
     manifest["bytes"] = {name: folder_bytes(out / name) for name in STAGES if (out / name).exists()}
     if "drafts" in manifest:
@@ -111,7 +111,9 @@ def _make_target(out: Path, seed: int, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _make_drafts(out: Path, seed: int, plan: Plan, target: StackedTarget, prompts: list[Prompt]) -> dict[str, Any]:
+def _make_drafts(
+    out: Path, seed: int, plan: Plan, target: StackedTarget, prompts: list[Prompt], texts: list[list[int]]
+) -> dict[str, Any]:
     """Train the drafts and measure each as it reads back from its file; the first ships."""
     settings = plan.draft_training
     if not (out / "states").exists():
@@ -120,7 +122,6 @@ def _make_drafts(out: Path, seed: int, plan: Plan, target: StackedTarget, prompt
     documents = corpus.draw_many(f"draft {seed}", settings.documents, settings.length, corpus.TRAINING)
     with Progress("running the target for the draft", settings.documents) as progress:
         seen = observe(target, documents, TRAINED_LAYOUT, progress.reach)
-        texts = greedy(target, prompts, plan.generated + BEYOND)
     rows = []
     for draft_seed in range(seed, seed + plan.draft_seeds):
         with Progress(f"training the draft of seed {draft_seed}", settings.steps) as progress:

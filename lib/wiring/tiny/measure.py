@@ -15,6 +15,7 @@ from wiring.files.states import StateSample
 from wiring.models.eagle3 import Eagle3Draft
 from wiring.offline.accuracy import AccuracyReport, accuracy_by_depth
 from wiring.offline.replay import replay, summarise
+from wiring.speed.text import unique_share
 from wiring.tiny.config import REQUESTED_IDS, TRAINED_LAYOUT
 from wiring.tiny.prompts import Prompt
 from wiring.tiny.target_model import StackedTarget
@@ -52,10 +53,10 @@ def accuracy_rows(draft: Eagle3Draft, samples: Sequence[StateSample], head: Tens
     }
 
 
-def unique_share(text: Sequence[int], size: int) -> float:
-    """Share of a text's n-grams that are different from each other, n = `size`."""
-    grams = list(zip(*(text[start:] for start in range(size)), strict=False))
-    return len(set(grams)) / len(grams)
+def is_varied(text: Sequence[int], bounds: Bounds = Bounds()) -> bool:
+    """Whether a text, without its last BEYOND ids, keeps the bounds on repetition."""
+    judged = text[:-BEYOND]
+    return unique_share(judged, 2) >= bounds.bigrams_low and unique_share(judged, 4) >= bounds.fourgrams_low
 
 
 @torch.no_grad()

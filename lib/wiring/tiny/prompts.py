@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,25 @@ def draw_prompts(seed: int, count: int, extra: int) -> list[Prompt]:
         document = corpus.draw(rng, length + extra, "prompts", kinds[index % len(kinds)])
         prompts.append(Prompt(document.words[:length], document))
     return prompts
+
+
+def varied_prompts(
+    target: StackedTarget, seed: int, count: int, extra: int, is_varied: Callable[[list[int]], bool]
+) -> tuple[list[Prompt], list[list[int]]]:
+    """The first `count` drawn prompts whose greedy continuation is varied, and those continuations, `extra` ids each.
+
+    A looping text says nothing about a draft. At most as many prompts again are drawn; where they do not suffice, the
+    first of the others fill up, and the pair's bounds tell.
+    """
+    drawn = draw_prompts(seed, 2 * count, extra)
+    prompts, spare = drawn[:count], drawn[count:]
+    texts = greedy(target, prompts, extra)
+    looping = [row for row, text in enumerate(texts) if not is_varied(text)]
+    if looping:
+        others = [pair for pair in zip(spare, greedy(target, spare, extra), strict=True) if is_varied(pair[1])]
+        for row, (prompt, text) in zip(looping, others, strict=False):
+            prompts[row], texts[row] = prompt, text
+    return prompts, texts
 
 
 def write_prompts(prompts: list[Prompt], path: Path) -> None:
