@@ -183,16 +183,31 @@ class Eagle3Draft(nn.Module):
         `keep(step)` [B, N-1] bool, asked when that step begins, names the rows that this step or a later one is wanted
         of; the others may come back as anything. A row that was left out stays out. None: all rows.
         """
+        yield from self.steps_of(self.project(states[:, : tokens.shape[1] - 1]), tokens, steps, lengths, keep)
+
+    def steps_of(
+        self,
+        hidden: Tensor,
+        tokens: Tensor,
+        steps: int,
+        lengths: Sequence[int] | None = None,
+        keep: Callable[[int], Tensor | None] = lambda step: None,
+    ) -> Iterator[Tensor]:
+        """As `hidden_steps`, of what `project` gave: hidden [B, N-1, H].
+
+        B may be a multiple of the tokens' own number of sequences: the same texts again under other states. What their
+        embeddings add is then computed once; `keep` and what comes out have B sequences.
+        """
         config, rows = self.config, tokens.shape[1] - 1
-        hidden = self.project(states[:, :rows])  # [B, T, H], T = N-1
         first: DraftLayer = self.layers[0]
         embedded = first.self_attn.of_embeddings(first.input_layernorm(self.embedding[tokens]))  # each [B, N, width]
+        again = len(hidden) // len(tokens)
         cache: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in self.layers]
         index = torch.arange(rows, device=tokens.device)
         for step in range(steps):
             fed = (index + 1 + step).clamp(max=rows)  # [T]
-            added = tuple(share[:, fed] for share in embedded)
-            so_far = [length + step for length in lengths or [rows + 1]]
+            added = tuple(_repeated(share[:, fed], again) for share in embedded)
+            so_far = [length + step for length in [*(lengths or [rows + 1])] * (again if lengths else 1)]
             angles = cosines(config.rope, config.head_dim, index + (config.first_position + step), so_far)
             cos, sin = (part[:, 0].to(hidden.dtype) for part in angles)  # [B or 1, T, D/2]
             wanted = keep(step)
@@ -233,3 +248,8 @@ class Eagle3Draft(nn.Module):
         if config.fc_norm:
             states = torch.stack([norm(states[..., i, :]) for i, norm in enumerate(self.fc_norm)], -2)
         return self.fc(states.flatten(-2))
+
+
+def _repeated(share: Tensor, times: int) -> Tensor:
+    """[B, T, width] as often as it is fed: [times * B, T, width]."""
+    return share if times == 1 else share.repeat(times, 1, 1)

@@ -1,0 +1,152 @@
+"""The search: candidates, halving, the ranking with its intervals, and whether the best fits at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from wiring.boundary import Layout
+from wiring.errors import WiringError
+from wiring.offline.search.coordinate import coordinate_search
+from wiring.offline.search.fitting import Control, controls, paired, verdict
+from wiring.offline.search.halving import Level, all_layouts, extents, levels_of, survivors
+from wiring.offline.search.losses import TEMPERATURE, Losses
+from wiring.offline.search.material import Material
+
+if TYPE_CHECKING:
+    from wiring.models.eagle3 import Eagle3Draft
+
+RULE = (
+    f"mean cross-entropy in nats (logits divided by {TEMPERATURE:g}) of the draft's first step against the target's "
+    "own choice, on rows where the text goes on with that choice (saved states: where their mask counts) and the "
+    "draft's vocabulary holds it"
+)
+FIRST_ROWS = 16  # counted rows of the first level
+AFFORDABLE = 2e13  # multiply-adds of an exhaustive first level: some ten minutes on two cores
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A layout, its mean cross-entropy, and how much more that is than the best one's, with a 95 % interval.
+
+    In nats, logits divided by TEMPERATURE; `plain` is the cross-entropy without that.
+    """
+
+    layout: Layout
+    cross_entropy: float
+    difference: float
+    low: float
+    high: float
+    plain: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """`ranking`, best first. `fits`: whether the best layout is one at all, and `reason` why.
+
+    alike: layouts of the ranking whose interval includes 0, not told apart from the best; controls: see `fitting`;
+    method "exhaustive" or "coordinate"; compared: layouts; documents, rows: of the ranking; outside: rows left out
+    because the draft cannot say the label; levels: of the halving; ends: where the coordinate search's starts ended.
+    """
+
+    ranking: tuple[Ranked, ...]
+    fits: bool
+    reason: str
+    alike: tuple[Layout, ...]
+    controls: tuple[Control, ...]
+    method: str
+    compared: int
+    documents: int
+    rows: int
+    outside: int
+    levels: tuple[Level, ...]
+    ends: tuple[Layout, ...]
+    seconds: float
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout that the draft was trained on, or None where none fits."""
+        return self.ranking[0].layout if self.fits else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, in plain types."""
+        return {**asdict(self), "rule": RULE, "temperature": TEMPERATURE}
+
+
+def search(
+    draft: Eagle3Draft,
+    material: Material,
+    *,
+    exhaustive: bool = False,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda text: None,
+) -> SearchResult:
+    """Rank layouts of `draft` on `material`; `exhaustive` compares all (L+1)^n, else coordinate search finds the few.
+
+    Raises WiringError when `exhaustive` is out of reach.
+    """
+    began = time.monotonic()
+    known, held_out = halves(len(material.tokens))
+    losses = Losses(draft, material.documents([*known, *held_out]))
+    slots, num_layers = draft.config.num_slots, material.num_layers
+    levels = extents(losses, FIRST_ROWS, len(known))
+    ends: list[Layout] = []
+    if exhaustive:
+        check_affordable(draft, num_layers)
+        candidates = all_layouts(num_layers, slots)
+    else:
+        candidates, ends = coordinate_search(losses, num_layers, levels, seed=seed, progress=progress)
+    left, ranked = survivors(losses, candidates, levels, progress=progress)
+    progress(f"all documents: {len(left)} layouts")
+    sums, plain = losses.sums(left, losses.whole, (TEMPERATURE, 1.0)).numpy()  # [B, D], the searched documents first
+    order = sums.sum(1).argsort(kind="stable")
+    left, sums, plain = left[torch.from_numpy(order)], sums[order], plain[order]
+    rows = losses.rows(losses.whole).numpy()
+    ranking = tuple(
+        Ranked(tuple(layout), float(one.sum() / rows.sum()), *map(float, bound), float(same.sum() / rows.sum()))
+        for layout, one, bound, same in zip(left.tolist(), sums, paired(sums, sums[0], rows, seed), plain, strict=True)
+    )
+    chosen = tuple(left[sums[:, : len(known)].sum(1).argmin()].tolist())  # the best on the searched documents alone
+    held = controls(draft, chosen, material.documents(known), material.documents(held_out), seed)
+    fits, reason = verdict(held)
+    return SearchResult(
+        ranking=ranking,
+        fits=fits,
+        reason=reason,
+        alike=tuple(row.layout for row in ranking[1:] if row.low <= 0),
+        controls=held,
+        method="exhaustive" if exhaustive else "coordinate",
+        compared=len(candidates),
+        documents=len(material.tokens),
+        rows=int(np.sum(rows)),
+        outside=material.outside,
+        levels=levels_of(losses, ranked, left[0]),
+        ends=tuple(ends),
+        seconds=time.monotonic() - began,
+    )
+
+
+def halves(documents: int) -> tuple[list[int], list[int]]:
+    """Numbers of the documents that are searched, and of those held out: by the Thue-Morse sequence, as kinds of
+    documents often alternate (see `wiring.offline.floors`)."""
+    odd = [number for number in range(documents) if number.bit_count() % 2]
+    return [number for number in range(documents) if number not in odd], odd
+
+
+def check_affordable(draft: Eagle3Draft, num_layers: int) -> None:
+    """Raise WiringError when comparing all layouts would take too long."""
+    layouts = (num_layers + 1) ** draft.config.num_slots
+    weights = sum(parameter.numel() for parameter in draft.parameters()) - draft.fc.weight.numel()
+    if (work := layouts * FIRST_ROWS * weights) > AFFORDABLE:
+        raise WiringError(
+            f"comparing all {layouts:,} layouts of this draft is out of reach",
+            where="--exhaustive",
+            expected=f"up to {AFFORDABLE:.0e} multiply-adds",
+            found=f"{work:.0e}",
+            remedy="Leave --exhaustive out: the coordinate search finds the layout with a few hundred comparisons",
+        )
