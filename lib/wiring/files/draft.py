@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wiring.boundary import Dialect, Layout, default_layout, to_boundaries
+from wiring.boundary import Layout
 from wiring.errors import WiringError
 from wiring.files.draft_check import Stored, check_config, check_tensors, check_vocabulary, fitted
 from wiring.files.draft_config import DEFAULT_SLOTS, Eagle3Config, recorded_ids
@@ -15,6 +15,7 @@ from wiring.files.draft_producers import canonical, detect_producer
 from wiring.files.draft_sharing import sharing
 from wiring.files.findings import Finding
 from wiring.files.tensors import read_checkpoint, read_json
+from wiring.rules.producers import trained_layout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,25 +47,27 @@ class DraftCheckpoint:
     def layout_hint(self, num_layers: int) -> tuple[Layout | None, str]:
         """The layout that the draft itself records, by its producer's dialect, and in words where that comes from.
 
-        `num_layers` is the target's. SpecForge and Model Optimizer write output ids; SafeAILab and speculators from
-        0.5 on input ids, earlier speculators output ids. None where the ids do not say it: other ids than slots, none
-        and another slot count than 3, or a reading ("sglang") that depends on the target's architecture.
+        `num_layers` is the target's. Dialects and defaults are those of `wiring.rules.producers`: of the recorded
+        version of speculators, and of the newest code of the others, whose files do not say which it was. None where
+        the ids do not say it: other ids than slots, none and another slot count than 3, or a reading ("sglang") that
+        depends on the target's architecture.
         """
         ids, where = recorded_ids(self.config, self.producer)
         slots = self.shape.num_slots
         if ids is None:
             if slots != DEFAULT_SLOTS:
                 return None, f"no {where} in the config, and no default for {slots} slots"
-            try:
-                return default_layout(num_layers), f"no {where} in the config: the default layers of its producer"
-            except WiringError as error:
-                return None, f"no {where} in the config, and {error.problem}"
-        if len(ids) != slots:
+        elif len(ids) != slots:
             return None, f"{where} names {len(ids)} layers, fc takes {slots} states"
         if self.producer == "sglang":
-            return None, f"{where} {list(ids)}: what SGLang makes of them depends on the target (wiring.rules.sglang)"
-        dialect, why = _dialect(self.config, self.producer)
-        return to_boundaries(ids, dialect), f"{where} {list(ids)}, {dialect}s as {why} writes them"
+            why = f"{where} {list(ids)}" if ids else f"no {where} in the config"
+            return None, f"{why}: what SGLang makes of that depends on the target (wiring.rules.served)"
+        version = self.config.get("speculators_version") if self.producer == "speculators" else None
+        try:
+            layout, why = trained_layout(self.producer, version, ids, num_layers)
+        except WiringError as error:
+            return None, f"no {where} in the config, and {error.problem}" if ids is None else error.problem
+        return layout, f"no {where} in the config: {why}" if ids is None else f"{where} {why}"
 
 
 def read_draft(
@@ -153,18 +156,3 @@ def _refusal(errors: tuple[Finding, ...]) -> WiringError:
     if len(errors) > _NAMED:
         text += f"; and {len(errors) - _NAMED} more"
     return WiringError(f"the draft's tensors and config do not fit: {text}", where=first.where, remedy=first.remedy)
-
-
-def _dialect(config: Mapping[str, Any], producer: str) -> tuple[Dialect, str]:
-    if producer == "speculators":
-        version = str(config.get("speculators_version") or "")
-        parts = [int(part) if part.isdigit() else 0 for part in version.split(".")[:2]]
-        if version and parts < [0, 5]:
-            return Dialect.OUTPUT_ID, f"speculators {version}"
-        return (
-            Dialect.INPUT_ID,
-            f"speculators {version}" if version else "speculators from 0.5 on (no version recorded)",
-        )
-    if producer == "safeailab":
-        return Dialect.INPUT_ID, "SafeAILab"
-    return Dialect.OUTPUT_ID, "Model Optimizer" if producer == "modelopt" else "SpecForge"

@@ -84,14 +84,17 @@ def serve(
     if any(note.severity == "error" for note in notes):
         return ServedLayout(None, None, None, notes)
     case = _Case(release, target, rule, built, embedding_plugin)
-    prefill, said = decode, also = _captured(case, ids)
     if cuda_graphs and ids is not None and release <= Version(table.GRAPHS_ON_DEFAULTS_UNTIL):
         decode, also = _captured(case, None)
+        marked = _layers(case, None)[0] if rule.flags else ()
+        prefill, said = _captured(case, ids, marked)
         also = tuple(replace(note, phases=_DECODE) for note in also)
-        if decode != prefill:
+        if _never_starts(case, ids):
+            decode = None
+        elif decode != prefill:
             also += (_graphs(decode, ids),)
-        if rule.flags and prefill is not None and decode is not None:
-            prefill, said = _union(case, prefill, decode)
+    else:
+        prefill, said = decode, also = _captured(case, ids)
     notes += said + tuple(note for note in also if note not in said)
     return ServedLayout(prefill, decode, decode, notes + _partial_sums(target, release, rule, tp_size))
 
@@ -197,31 +200,39 @@ def _layers(case: _Case, ids: tuple[int, ...] | None) -> tuple[tuple[int, ...], 
     return tuple(i + 1 if add_one else i for i in ids), (Note(2, "note", text),)
 
 
-def _captured(case: _Case, ids: tuple[int, ...] | None) -> Answer:
-    """What a forward feeds whose layers were set from these ids (None: the default)."""
+def _never_starts(case: _Case, ids: tuple[int, ...] | None) -> bool:
+    """Whether SGLang's setter itself raises: it marks layers by index, and one does not exist."""
+    num_layers = case.target.num_layers
+    return case.rule.flags and any(not -num_layers <= layer < num_layers for layer in _layers(case, ids)[0])
+
+
+def _captured(case: _Case, ids: tuple[int, ...] | None, marked: tuple[int, ...] = ()) -> Answer:
+    """What a forward feeds whose layers were set from these ids (None: the default), beside layers `marked` before."""
     layers, notes = _layers(case, ids)
     rule, num_layers = case.rule, case.target.num_layers
     if case.plugin and EMBEDDING_ID in (ids or ()) and rule.ids is Ids.FIRST_IS_ONE and layers[0] == 1:
         return None, (*notes, Note(3, "error", "boundary 1 cannot come first beside the embedding", "Sort the ids"))
     if rule.flags:
-        absent = [layer for layer in layers if not -num_layers <= layer < num_layers]
-        if absent:
-            text = f"layer {absent[0]} does not exist in a target of {num_layers} layers: the server stops at its start"
+        if _never_starts(case, ids):
+            text = f"a layer of {list(layers)} is not in a target of {num_layers} layers: the server stops at its start"
             return None, (*notes, Note(3, "error", text, "Name layers that exist"))
         reached = [layer % num_layers for layer in layers]  # a Python index: negative ones count from the end
     else:
         reached = [layer for layer in layers if 0 <= layer < num_layers + rule.last and not rule.nothing]
-    captured = tuple(sorted(set(reached)))
-    if any(layer < 0 for layer in layers) and rule.flags:
+    captured = tuple(sorted({*reached, *marked}))
+    if rule.flags and min(layers, default=0) < 0:
         text = f"a negative id counts from the last layer here: {list(captured)} are captured"
         notes += (Note(2, "warning", text, "Name the layer itself"),)
-    failure = _failure(case, layers, captured)
+    if not set(marked) <= set(reached):
+        text = f"layers marked for the CUDA graphs stay marked: prefill captures {list(captured)}"
+        notes += (Note(3, "error", text, "Use SGLang 0.5.11 or newer, or --disable-cuda-graph", (Phase.PREFILL,)),)
+    failure = _failure(case, layers, captured, bool(marked))
     if failure is not None:
         return None, (*notes, failure)
     if len(captured) == 1:
         text = "a single state is as wide as the draft's own: SGLang then skips fc"
         notes += (Note(3, "error", text, "Ask for as many different layers as fc has slots"),)
-    if tuple(reached) != captured and len(set(layers)) == len(captured):
+    if not marked and tuple(reached) != captured and len(set(layers)) == len(captured):
         text = "states are captured in ascending order whatever the order of the ids"
         notes += (Note(3, "warning", text, "Compare with the order of the slots in training"),)
     if 0 in captured and rule.embedding is Embedding.OVERWRITTEN:
@@ -230,22 +241,22 @@ def _captured(case: _Case, ids: tuple[int, ...] | None) -> Answer:
     return captured, notes
 
 
-def _failure(case: _Case, layers: tuple[int, ...], captured: Layout) -> Note | None:
+def _failure(case: _Case, layers: tuple[int, ...], captured: Layout, marked: bool) -> Note | None:
     """Why this forward, or the draft's after it, raises; None where it does not."""
     rule, built, asked = case.rule, case.built, len(layers)
     if 0 in captured and rule.embedding is Embedding.RAISES:
         text = f"the embedding cannot be captured in SGLang {case.release}: {Embedding.RAISES}, at the first prefill"
         return Note(3, "error", text, "Use 0.5.14 or newer on DeepSeek, 0.5.22 or newer on any model")
-    lost = len(captured) < asked
+    lost = len(captured) < asked and not marked
     if lost and (rule.counted or len(captured) != 1):
         why = "some are named twice" if len(set(layers)) < asked else "the others do not exist in the target"
         if rule.nothing:
             why = "this release marks no layer"
         text = f"only {len(captured)} of {asked} states are captured ({why}): the server stops at its first prefill"
         return Note(3, "error", text, "Name as many different layers as fc has slots, each within the target")
-    if not captured or (len(captured) != built and len(captured) != 1):
+    if len(captured) not in (built, 1):
         text = f"{len(captured)} states are captured, fc takes {built}: the server stops at its first prefill"
-        return Note(3, "error", text, "Name as many layers as fc has slots")
+        return Note(3, "error", text, "Name as many different layers as fc has slots, each within the target")
     return None
 
 
@@ -255,16 +266,6 @@ def _graphs(decode: Layout | None, ids: tuple[int, ...]) -> Note:
         f"layers {decode}, only prefill and rounds outside the graphs the ids"
     )
     return Note(1, "error", text, "Use SGLang 0.5.11 or newer, or --disable-cuda-graph", _DECODE)
-
-
-def _union(case: _Case, prefill: Layout, decode: Layout) -> Answer:
-    """Layers marked for the graphs stay marked: eager forwards then capture both sets."""
-    both = tuple(sorted({*prefill, *decode}))
-    if both == prefill:
-        return prefill, ()
-    text = f"layers marked for the CUDA graphs stay marked: prefill captures {list(both)}, fc takes {case.built} states"
-    note = Note(3, "error", text, "Use SGLang 0.5.11 or newer, or --disable-cuda-graph", (Phase.PREFILL,))
-    return None, (note,)
 
 
 def _partial_sums(target: Target, release: Version, rule: LayerRule, tp_size: int) -> tuple[Note, ...]:
