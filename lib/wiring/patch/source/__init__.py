@@ -1,0 +1,35 @@
+"""The source form of the cure: edits of SGLang's own files that serve a draft's id -1 as the embedding in every phase.
+
+    tree = find_tree(path)                    # the package sglang on disk; nothing of it is imported
+    change = prepare(tree, "DeepseekV3ForCausalLM")
+    print(change.diff())
+    apply(change); verify_static(tree, change.edits); undo(tree)
+"""
+
+from wiring.patch.source.change import Change, Outcome, Standing, Status, apply, prepare, recover, status, undo
+from wiring.patch.source.needed import needed_edits, rewrite
+from wiring.patch.source.site import Edit, EditResult, Refusal, Site
+from wiring.patch.source.static import SiteCheck, verify_static
+from wiring.patch.source.tree import SglangTree, find_tree
+
+__all__ = [
+    "Change",
+    "Edit",
+    "EditResult",
+    "Outcome",
+    "Refusal",
+    "SglangTree",
+    "Site",
+    "SiteCheck",
+    "Standing",
+    "Status",
+    "apply",
+    "find_tree",
+    "needed_edits",
+    "prepare",
+    "recover",
+    "rewrite",
+    "status",
+    "undo",
+    "verify_static",
+]
