@@ -11,6 +11,7 @@ import typer
 
 from wiring.accuracy_command import EXAMPLES, accuracy
 from wiring.errors import WiringError
+from wiring.lint_command import LINT_EXAMPLES, lint
 from wiring.search_command import SEARCH_EXAMPLES, search
 
 ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
@@ -26,6 +27,7 @@ def add_to(app: typer.Typer) -> None:
     for command, example in (
         (throughput, "Examples: `wiring throughput` · `wiring throughput my.yaml --json`"),
         (accuracy, EXAMPLES),
+        (lint, LINT_EXAMPLES),
         (search, SEARCH_EXAMPLES),
         (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
         (

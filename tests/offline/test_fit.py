@@ -29,17 +29,17 @@ def test_a_pair_that_fits_has_no_problems():
 
 
 @pytest.mark.parametrize(("config", "tensors", "problem"), [
-    ({"hidden_size": 128}, None, "hidden size: the draft shares the target's embedding of width 64.* is 128"),
-    ({"target_hidden_size": 128}, None, "hidden size: target_hidden_size is 128, the target's states are 64 wide"),
-    ({"vocab_size": 32000}, None, "vocabulary: the draft's vocab_size is 32000, the target's 320"),
-    ({"num_aux_hidden_states": 4}, None, r"slot count: num_aux_hidden_states is 4, .*asks for 3 states: \(3, 31, 59\)"),
-    ({}, weights(fc__weight=torch.zeros(64, 256)), "slot count: fc takes 4 states, the draft's config gives it 3"),
-    ({}, weights(fc__weight=torch.zeros(64, 200)), "hidden size: fc takes 200 features, not a multiple of .* 64"),
+    ({"hidden_size": 128}, None, "hidden size: the draft takes states of width 128, the target's are 64 wide"),
+    ({"target_hidden_size": 128}, None, "hidden size: the draft takes states of width 128, the target's are 64 wide"),
+    ({"vocab_size": 32000}, None, "vocabulary: the draft's vocabulary is 32000 ids, the target's 320"),
+    ({"num_aux_hidden_states": 4}, None, r"layer ids \(3, 31, 59\) on .* 61 layers: 3 states .* fc takes 4"),
+    ({}, weights(fc__weight=torch.zeros(64, 256)), "slot count: fc takes 4 states, 3 are fed"),
+    ({}, weights(fc__weight=torch.zeros(64, 200)), "slot count: fc takes 200 features, .*of width 64"),
     ({}, weights(lm_head__weight=torch.zeros(90, 64)), "vocabulary: lm_head has 90 rows, draft_vocab_size is 96"),
     ({}, weights(d2t=torch.arange(96) * 3),
-     r"d2t maps 16 draft ids outside the target's 0\.\.319, the first 80 -> 320"),
-    ({}, weights(d2t=-torch.arange(96)), "vocabulary: d2t maps 96 draft ids to only 1 target ids"),
-    ({}, weights(d2t=torch.zeros(90, dtype=torch.int64)), r"vocabulary: d2t has shape \[90\], draft_vocab_size is 96"),
+     "vocabulary: 16 draft ids reach outside the target's 0 to 319, the first 80 -> 320"),
+    ({}, weights(d2t=-torch.arange(96)), "vocabulary: 96 draft ids reach only 1 different target ids"),
+    ({}, weights(d2t=torch.zeros(90, dtype=torch.int64)), r"vocabulary: d2t has shape \[90\], expected \[96\]"),
     ({}, {"fc.weight": torch.zeros(64, 192)}, "vocabulary: 96 of 320 ids, but no d2t"),
 ])  # fmt: skip
 def test_one_mismatch_is_one_problem(config, tensors, problem):

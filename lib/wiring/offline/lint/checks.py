@@ -1,0 +1,201 @@
+"""All checks in one tuple, and `lint`, which makes those for which the files suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from wiring.boundary import Layout, Phase, check_layout
+from wiring.errors import WiringError
+from wiring.offline.lint import embedding, forward, layout, numbers, rope, sizes, speculation, tensors, vocabulary
+from wiring.offline.lint.finding import LintFinding, NotChecked
+from wiring.offline.lint.server import ServerView
+from wiring.offline.lint.trained import Trained, recorded, said
+from wiring.offline.lint.view import DraftView, TargetView, View, read_draft_view, read_target_view
+from wiring.rules import sglang_layers, vllm
+from wiring.rules.served import Engine, ServedLayout, served_layout
+
+_NEWEST = {"sglang": sglang_layers.NEWEST, "vllm": vllm.NEWEST}  # what a rule without a version stands for
+_SEVERITIES = ("error", "warning", "note")
+
+
+class Need(Enum):
+    """What a check cannot do without."""
+
+    SHAPE = "shape"
+    DRAFT_TENSORS = "draft tensors"
+    TARGET = "target"
+    TARGET_TENSORS = "target tensors"
+    RULE = "rule"
+    TRAINED = "trained"
+    SERVER = "server"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its name in a reader's words, the function, and what it needs."""
+
+    name: str
+    run: Callable[[View], list[LintFinding]]
+    needs: tuple[Need, ...] = ()
+
+
+CHECKS = (
+    Check("served layout", layout.served_as_said, (Need.RULE,)),
+    Check("served layout against the trained one", layout.as_trained, (Need.RULE, Need.TRAINED)),
+    Check("slot count against fc", layout.slots, (Need.DRAFT_TENSORS,)),
+    Check("widths of draft and target", sizes.widths, (Need.TARGET,)),
+    Check("vocabulary of draft and target", sizes.vocabulary, (Need.TARGET,)),
+    Check("vocabulary maps d2t and t2d", vocabulary.maps, (Need.DRAFT_TENSORS,)),
+    Check("architecture of the draft", speculation.architecture),
+    Check("algorithm against architecture", speculation.algorithm, (Need.SERVER,)),
+    Check("asked arguments against resolved ones", speculation.arguments, (Need.SERVER,)),
+    Check("files of the running server", speculation.served_files, (Need.SERVER,)),
+    Check("config layout", forward.speculators_layout),
+    Check("norm_before_residual", forward.norm_before_residual),
+    Check("variants of the forward pass", forward.variants, (Need.SHAPE,)),
+    Check("missing and unused tensors", tensors.consumed, (Need.SHAPE, Need.DRAFT_TENSORS)),
+    Check("embedding", embedding.embedding, (Need.SHAPE, Need.DRAFT_TENSORS, Need.TARGET_TENSORS)),
+    Check("head", embedding.head, (Need.SHAPE, Need.DRAFT_TENSORS, Need.TARGET_TENSORS)),
+    Check("RoPE against the target", rope.base_and_scaling, (Need.TARGET,)),
+    Check("context length", rope.context, (Need.TARGET,)),
+    Check("sliding window", rope.window),
+    Check("quantisation of the draft", numbers.quantisation),
+    Check("quantisation taken over from the target", numbers.inherited, (Need.SERVER,)),
+    Check("dtype against the target", numbers.dtype, (Need.TARGET,)),
+    Check("KV cache of the draft", numbers.kv_cache, (Need.SERVER,)),
+)
+
+
+@dataclass(frozen=True)
+class LintResult:
+    """What lint found: the served layout by phase (None: unknown), the trained one, findings (worst first), gaps."""
+
+    engine: str
+    version: str | None
+    served: ServedLayout | None
+    trained: Trained
+    findings: tuple[LintFinding, ...]
+    not_checked: tuple[NotChecked, ...]
+
+    @property
+    def errors(self) -> tuple[LintFinding, ...]:
+        """The findings of severity "error"."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object. A phase is null where the server would fail and where its layout is not known."""
+        phases = {phase.value: self.served[phase] if self.served else None for phase in Phase}
+        return {
+            "engine": self.engine,
+            "version": self.version,
+            "served": {name: None if layout is None else list(layout) for name, layout in phases.items()},
+            "trained": None if self.trained.layout is None else list(self.trained.layout),
+            "trained_by": self.trained.why,
+            "findings": [finding.as_json() for finding in self.findings],
+            "not_checked": [gap.as_json() for gap in self.not_checked],
+        }
+
+
+def lint(
+    draft: Path,
+    target: Path | None,
+    engine: Engine,
+    *,
+    trained: Layout | None = None,
+    server: ServerView | None = None,
+    embedding_plugin: bool = False,
+    engine_ids: tuple[int, ...] | None = None,
+) -> LintResult:
+    """Check a draft on an engine from files alone (evidence L).
+
+    `draft` and `target` are model folders; config.json alone is enough, and what needs the tensors is then listed in
+    `not_checked`, as everything is that needs a target where none is given. `trained` overrides the layout that the
+    draft records, in boundaries. `server` holds a server's arguments; CUDA graphs and one rank are assumed without.
+    `engine_ids` are the layer ids that TensorRT-LLM is given.
+
+    Raises WiringError when a file is missing or damaged, and for a release that no rule is known for.
+    """
+    ours = read_draft_view(draft)
+    theirs = read_target_view(target) if target is not None else None
+    if trained is not None:
+        check_layout(trained, theirs.config.num_layers if theirs else None)
+    served, unserved = _served(engine, ours, theirs, server, embedding_plugin, engine_ids)
+    layers = theirs.config.num_layers if theirs else None
+    known = said(trained) if trained is not None else recorded(ours.config, ours.producer, layers, _slots(ours))
+    view = View(engine, ours, theirs, served, unserved, known, server)
+    findings, gaps = run(view)
+    version = engine.version or _NEWEST.get(engine.name)
+    return LintResult(engine.name, version, served, known, findings, gaps)
+
+
+def run(view: View) -> tuple[tuple[LintFinding, ...], tuple[NotChecked, ...]]:
+    """Make every check whose needs are met; the rest, and whatever could not be read, is listed."""
+    found: list[LintFinding] = []
+    gaps = [NotChecked("layout", note.text) for note in view.served.notes if note.kind == 0 and note.severity != "note"
+            ] if view.served else []  # fmt: skip
+    for check in CHECKS:
+        lacking = [why for need in check.needs if (why := _lacks(view, need))]
+        if lacking:
+            gaps.append(NotChecked(check.name, lacking[0]))
+            continue
+        found += [finding for finding in check.run(view) if finding not in found]
+    found.sort(key=lambda finding: (_SEVERITIES.index(finding.severity), finding.kind))
+    return tuple(found), tuple(gaps)
+
+
+def _lacks(view: View, need: Need) -> str:
+    """Why the view does not have it; empty when it has."""
+    draft, target = view.draft, view.target
+    return {
+        Need.SHAPE: draft.unread if draft.shape is None else "",
+        Need.DRAFT_TENSORS: "the draft's folder holds no weights" if draft.tensors is None else "",
+        Need.TARGET: "no target was given" if target is None else "",
+        Need.TARGET_TENSORS: "no target was given" if target is None
+        else "" if target.weights else "the target's folder holds no safetensors",
+        Need.RULE: view.unserved if view.served is None else "",
+        Need.TRAINED: view.trained.why if view.trained.layout is None else "",
+        Need.SERVER: "no server's arguments were given" if view.server is None else "",
+    }[need]  # fmt: skip
+
+
+def _served(
+    engine: Engine,
+    draft: DraftView,
+    target: TargetView | None,
+    server: ServerView | None,
+    embedding_plugin: bool,
+    engine_ids: tuple[int, ...] | None,
+) -> tuple[ServedLayout | None, str]:
+    """The engine's rule applied, or why there is none. A release without rules is an error, a target without a gap."""
+    if target is None:
+        return None, "no target was given"
+    try:
+        layout = served_layout(
+            engine.name,
+            engine.version,
+            target.config.raw,
+            draft.config,
+            cuda_graphs=server.cuda_graphs if server else True,
+            tp_size=server.tp_size if server else 1,
+            embedding_plugin=embedding_plugin,
+            slots=_slots(draft),
+            engine_ids=engine_ids,
+        )
+    except WiringError as error:
+        if error.where != target.config.architecture:
+            raise
+        return None, str(error)
+    return layout, ""
+
+
+def _slots(draft: DraftView) -> int | None:
+    """How many states `fc` takes, where the file tells it."""
+    fc = draft.named.get("fc.weight")
+    if fc is None or fc.dim() != 2 or not draft.width:
+        return None
+    states, rest = divmod(fc.shape[1], draft.width)
+    return states if states and not rest else None

@@ -1,0 +1,80 @@
+"""Every tensor of the draft is read by the engine's forward pass or named; what is missing is named too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from wiring.errors import UnreadForward, WiringError
+from wiring.files.findings import Finding
+from wiring.offline.lint.finding import LintFinding
+from wiring.offline.lint.view import View
+
+_BUFFERS = ("inv_freq", "cos_cached", "sin_cached")  # computed, never read
+_ELSEWHERE = ("fc.weight", "lm_head.weight", "d2t", "t2d")  # their shapes are told by the checks of slots and maps
+
+
+def consumed(view: View) -> list[LintFinding]:
+    """Missing, unused and misshapen tensors by the engine's reading; SGLang drops unknown names without a word.
+
+    What the draft's own trainer reads and SGLang does not is an error: the draft was trained with it.
+    """
+    checkpoint = view.draft.checkpoint
+    assert checkpoint is not None, "needs the draft's tensors"
+    own = {finding.where for finding in checkpoint.findings if finding.kind == "unused tensor"}
+    found = list(checkpoint.findings)
+    if view.sglang and view.draft.producer == "speculators":
+        return []  # SGLang does not read the file at all: see `forward.speculators_layout`
+    if view.sglang:
+        try:
+            found = list(view.draft.as_sglang_reads_it().findings)
+        except UnreadForward as error:
+            remedy = "Serve it with an engine that has this forward pass"
+            return [LintFinding(10, "error", view.draft.where, f"SGLang: {error.problem}, found {error.found}", remedy)]
+        except WiringError as error:
+            return [LintFinding(10, "error", view.draft.where, f"SGLang cannot read the config: {error.problem}")]
+    return list(_translated(found, own, view))
+
+
+def _translated(found: Iterable[Finding], own: set[str], view: View) -> Iterable[LintFinding]:
+    for finding in found:
+        name = finding.where.rpartition(" ")[2]
+        if name.endswith(_BUFFERS) or finding.severity == "note":
+            continue
+        if finding.kind == "unused tensor":
+            yield _unused(finding, name, view, trained_with=finding.where not in own)
+        elif kind := _kind(finding, name):
+            remedy = finding.remedy or "Export the draft again from its training checkpoint"
+            yield LintFinding(kind, finding.severity, finding.where, finding.evidence, remedy)
+
+
+def _unused(finding: Finding, name: str, view: View, *, trained_with: bool) -> LintFinding:
+    engine = "SGLang drops it without a word" if view.sglang else "nothing reads it"
+    layer = re.search(r"layers\.(\d+)\.", name)
+    if layer and view.draft.shape is not None and int(layer[1]) >= view.draft.shape.num_layers:
+        evidence = f"{engine}: the config says num_hidden_layers {view.draft.shape.num_layers}"
+        return LintFinding(10, "error", finding.where, evidence, "Write the number of layers that were trained")
+    if trained_with:
+        return LintFinding(10, "error", finding.where, f"{engine}, and the draft was trained with it",
+                           "Serve it with an engine that reads it, or retrain without")  # fmt: skip
+    if finding.severity == "error" or "norm" in name or name.endswith(".bias"):
+        return LintFinding(10, "error", finding.where, f"{engine}: the config does not ask for it, the file has it",
+                           "Write the flag that it was trained with into the config")  # fmt: skip
+    return LintFinding(10, finding.severity, finding.where, engine, "Find out what wrote it: it may be a leftover")
+
+
+def _kind(finding: Finding, name: str) -> int | None:
+    """The fault kind of what the reader of drafts found; None for what another check tells."""
+    embedding, elsewhere = "embed_tokens" in name, name.endswith(_ELSEWHERE)
+    match finding.kind:
+        case "missing tensor" if name.endswith(("fc.weight", "lm_head.weight")):
+            return 3 if name.endswith("fc.weight") else 9
+        case "missing tensor" | "wrong shape":
+            return None if elsewhere else 8 if embedding else 10
+        case "number format":
+            return 11
+        case "not finite":
+            return 8 if embedding else 19
+        case "not loaded":
+            return 9 if "draft_vocab_size" in finding.evidence else 13
+    return None

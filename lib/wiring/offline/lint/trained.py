@@ -1,0 +1,58 @@
+"""The layout that a draft was trained on: as said, or as the draft's own config records it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wiring.boundary import Layout
+from wiring.errors import WiringError
+from wiring.files.draft_config import DEFAULT_SLOTS, IDS, recorded_ids
+from wiring.rules.producers import trained_layout
+
+
+@dataclass(frozen=True)
+class Trained:
+    """`layout` in boundaries, None where nothing tells it; `why` says where it comes from or what is missing.
+
+    `certain` is False where the ids can be read in two ways, and the layout is the likelier one.
+    """
+
+    layout: Layout | None
+    why: str
+    certain: bool = True
+
+
+def said(layout: Layout) -> Trained:
+    """The layout that the caller knows."""
+    return Trained(layout, "as said with --trained")
+
+
+def recorded(config: Mapping[str, Any], producer: str, num_layers: int | None, slots: int | None) -> Trained:
+    """The layout that a draft's config records, by its producer's numbering.
+
+    `num_layers` is the target's, None without one; `slots` how many states `fc` takes, None without the tensors.
+    Ids that a flat config holds at its top level are taken too: they are what the trainer meant, whether or not an
+    engine finds them there. A flat config's ids that are exactly the default boundaries (2, L//2, L-3) are taken for
+    input ids, as SafeAILab and vLLM write them: as output ids nobody's default is spelt so.
+    """
+    ids, where = recorded_ids(config, producer)
+    if ids is None and config.get(IDS):
+        ids, where = tuple(int(i) for i in config[IDS]), f"{IDS} at the top level"
+    expected = slots or len(ids or ()) or DEFAULT_SLOTS
+    if ids is not None and len(ids) != expected:
+        return Trained(None, f"{where} names {len(ids)} layers, fc takes {slots} states")
+    if ids is None and expected != DEFAULT_SLOTS:
+        return Trained(None, f"no {where} in the config, and no default for {expected} slots")
+    if ids is None and num_layers is None:
+        return Trained(None, f"no {where} in the config, and without a target no default layers")
+    default = None if num_layers is None else (2, num_layers // 2, num_layers - 3)
+    version = str(config.get("speculators_version") or "") if producer == "speculators" else None
+    if producer != "speculators" and ids is not None and ids == default:
+        return Trained(ids, f"{where} {list(ids)}: the default layers, as input ids", certain=False)
+    try:
+        layout, why = trained_layout(producer, version or None, ids, num_layers or 0)
+    except WiringError as error:  # a version that is none, a target without room for the default
+        return Trained(None, str(error))
+    return Trained(layout, f"{where} {why}" if ids is not None else f"no {where} in the config: {why}")

@@ -1,0 +1,160 @@
+"""Everything that the checks look at, read once: configs, tensors, the served layout, the trained one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wiring.errors import UnreadForward, WiringError
+from wiring.files.draft import DraftCheckpoint, checkpoint_from
+from wiring.files.draft_config import Eagle3Config
+from wiring.files.draft_producers import canonical, detect_producer
+from wiring.files.target import TargetConfig, read_rows, read_target_config
+from wiring.files.tensors import has_weights, read_checkpoint, read_json
+from wiring.offline.lint.server import ServerView
+from wiring.offline.lint.trained import Trained
+from wiring.rules.served import Engine, ServedLayout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class DraftView:
+    """A draft's config and, where the folder holds them, its tensors (by canonical name, as stored).
+
+    `shape` and `checkpoint` are how its producer reads it; None where that forward pass is not known here, and
+    `unread` then says why.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    producer: str
+    shape: Eagle3Config | None
+    unread: str = ""
+    tensors: Mapping[str, Tensor] | None = None
+    files: Mapping[str, Path] | None = None
+    checkpoint: DraftCheckpoint | None = None
+
+    @property
+    def where(self) -> str:
+        """The config's path."""
+        return str(self.folder / CONFIG)
+
+    @property
+    def plain_config(self) -> dict[str, Any]:
+        """The config without its quantisation, which has nothing to do with the shapes that are checked."""
+        return {key: value for key, value in self.config.items() if key != "quantization_config"}
+
+    @property
+    def layer(self) -> Mapping[str, Any]:
+        """The part of the config that describes the layers: speculators nests it."""
+        nested = self.config.get("transformer_layer_config")
+        return nested if self.producer == "speculators" and isinstance(nested, dict) else self.config
+
+    @property
+    def width(self) -> int | None:
+        """Features of one captured state, as the config has them."""
+        return self.config.get("target_hidden_size") or self.layer.get("hidden_size")
+
+    @property
+    def vocabulary(self) -> tuple[int, int] | None:
+        """Ids that the draft can say, and ids of the target, as the config has them; None where it does not say."""
+        if self.shape is not None:
+            return self.shape.draft_vocab_size, self.shape.vocab_size
+        size = self.layer.get("vocab_size")
+        return (self.config.get("draft_vocab_size") or size, size) if size else None
+
+    @cached_property
+    def named(self) -> dict[str, Tensor]:
+        """The tensors by canonical name; empty without weights."""
+        return {canonical(name): tensor for name, tensor in (self.tensors or {}).items()}
+
+    def tensor_where(self, name: str) -> str:
+        """File and tensor, as they are called on disk."""
+        for stored in self.tensors or {}:
+            if canonical(stored) == name:
+                return f"{(self.files or {}).get(stored, self.folder)}: tensor {stored}"
+        return f"{self.folder}: tensor {name}"
+
+    def as_sglang_reads_it(self) -> DraftCheckpoint:
+        """Config and tensors by SGLang's reading. Raises WiringError where SGLang has no such forward pass."""
+        return checkpoint_from(
+            self.plain_config, self.tensors or {}, folder=self.folder, producer="sglang", strict=False,
+            files=self.files, where=self.where,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TargetView:
+    """A target's config; single rows of its weights where the folder holds safetensors."""
+
+    config: TargetConfig
+    weights: bool
+
+    @property
+    def where(self) -> str:
+        """The config's path."""
+        return str(self.config.folder / CONFIG)
+
+    @property
+    def text(self) -> Mapping[str, Any]:
+        """The part of the config that describes the language model."""
+        nested = self.config.raw.get("text_config")
+        return nested if isinstance(nested, dict) else self.config.raw
+
+    def rows(self, name: str, rows: Sequence[int]) -> Tensor:
+        """Rows [n, H] of the embedding or the head, as stored."""
+        return read_rows(self.config.folder, name, rows)
+
+
+@dataclass(frozen=True)
+class View:
+    """One draft on one engine. `served` is None, and `unserved` says why, where no rule or no target is known."""
+
+    engine: Engine
+    draft: DraftView
+    target: TargetView | None = None
+    served: ServedLayout | None = None
+    unserved: str = ""
+    trained: Trained = Trained(None, "")
+    server: ServerView | None = None
+
+    @property
+    def sglang(self) -> bool:
+        """Whether SGLang serves it."""
+        return self.engine.name == "sglang"
+
+
+def read_draft_view(folder: Path) -> DraftView:
+    """Read a draft's config and, where there are any, all its tensors.
+
+    Raises WiringError when a file is missing or damaged, and when the config holds sizes that are none.
+    """
+    config = read_json(folder / CONFIG, "the draft's config")
+    tensors, files = read_checkpoint(folder) if has_weights(folder, pickled=True) else (None, None)
+    producer = detect_producer(config, tensors or ())
+    view = DraftView(folder, config, producer, None, "", tensors, files)
+    try:
+        shape = Eagle3Config.from_dict(view.plain_config, view.where, producer)
+    except UnreadForward as error:
+        return DraftView(folder, config, producer, None, str(error), tensors, files)
+    checkpoint = None
+    if tensors is not None:
+        checkpoint = checkpoint_from(
+            view.plain_config, tensors, folder=folder, producer=producer, strict=False, files=files, where=view.where
+        )
+        shape = checkpoint.shape
+    return DraftView(folder, config, producer, shape, "", tensors, files, checkpoint)
+
+
+def read_target_view(folder: Path) -> TargetView:
+    """Read a target's config. Raises WiringError when it is missing or says no size."""
+    if not folder.is_dir():
+        raise WiringError("the target is not a folder", where=folder, remedy="Check the path")
+    return TargetView(read_target_config(folder), has_weights(folder))
