@@ -21,7 +21,7 @@ from wiring.offline.search.losses import Extent, Losses
 STARTS = 8
 _ROUNDS = 6
 _KEPT = 6  # layouts of a sweep that a level keeps at least
-_SWEEP_SHARE = 4
+_SWEEP_SHARE = 8
 _NEAR = 2  # layers around a found pair that are tried together
 
 

@@ -1,10 +1,9 @@
 """Successive halving: few rows for all layouts, many rows for the few that are left.
 
-Every level takes some four times as many rows as the one before it, of twice as many documents, and an eighth of the
+Every level takes some four times as many rows as the one before it, of twice as many documents, and a sixteenth of the
 layouts goes on, so the first level costs nearly all. The levels take documents of the half that is searched; all
-documents come last. How many layouts a level keeps
-is a share, not a test: the result says at which rank the winner passed each level, so a reader sees how near it came to
-being dropped.
+documents come last. How many layouts a level keeps is a share, not a test: the result says at which rank the winner
+passed each level, so a reader sees how near it came to being dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 from wiring.offline.search.losses import Extent, Losses
 
 GROWTH = 4  # rows from one level to the next
-SHARE = 8  # one of so many layouts goes on
+SHARE = 16  # one of so many layouts goes on
 LEAST = 16  # layouts that a level keeps at least
 
 

@@ -38,14 +38,13 @@ class Extent:
 
 
 class Losses:
-    """The draft on one material; `evaluated` counts layouts times rows that went through the draft's layer."""
+    """The draft on one material."""
 
     def __init__(self, draft: Eagle3Draft, material: Material):
         self.draft, self.material = draft, material
         self.products = SlotProducts(draft, material.states)
         device = draft.fc.weight.device
         self.tokens, self.labels = material.tokens.to(device), material.labels.to(device)
-        self.evaluated = 0
         config = draft.config
         floats = 3 * config.intermediate_size + 6 * config.hidden_size + 3 * config.num_heads * config.head_dim
         self._row_bytes = draft.fc.weight.element_size() * (floats + 2 * config.draft_vocab_size)
@@ -67,7 +66,6 @@ class Losses:
         layouts = torch.as_tensor(layouts, dtype=torch.int64)
         rows = extent.documents * extent.rows
         size = max(1, _BYTES // (self._row_bytes * rows))
-        self.evaluated += len(layouts) * rows
         return torch.cat([self._sums(part, extent, temperatures) for part in layouts.split(size)], 1)
 
     def means(

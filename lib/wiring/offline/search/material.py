@@ -62,9 +62,9 @@ class Material:
         """Rows that count [D, T] bool."""
         return self.labels != NO_LABEL
 
-    def documents(self, which: Sequence[int]) -> Material:
-        """The documents `which`, in that order."""
-        index = torch.as_tensor(which)
+    def documents(self, which: Sequence[int] | slice) -> Material:
+        """The documents `which`, in that order; a slice copies nothing."""
+        index = which if isinstance(which, slice) else torch.as_tensor(which)
         return Material(
             self.tokens[index], self.states[:, index], self.labels[index], self.lengths[index], self.outside
         )

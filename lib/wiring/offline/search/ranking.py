@@ -92,7 +92,8 @@ def search(
     """
     began = time.monotonic()
     known, held_out = halves(len(material.tokens))
-    losses = Losses(draft, material.documents([*known, *held_out]))
+    material = material.documents([*known, *held_out])
+    losses = Losses(draft, material)
     slots, num_layers = draft.config.num_slots, material.num_layers
     levels = extents(losses, FIRST_ROWS, len(known))
     ends: list[Layout] = []
@@ -112,7 +113,8 @@ def search(
         for layout, one, bound, same in zip(left.tolist(), sums, paired(sums, sums[0], rows, seed), plain, strict=True)
     )
     chosen = tuple(left[sums[:, : len(known)].sum(1).argmin()].tolist())  # the best on the searched documents alone
-    held = controls(draft, chosen, material.documents(known), material.documents(held_out), seed)
+    searched, others = slice(len(known)), slice(len(known), None)
+    held = controls(draft, chosen, material.documents(searched), material.documents(others), seed)
     fits, reason = verdict(held)
     return SearchResult(
         ranking=ranking,
