@@ -117,14 +117,14 @@ def _token_to_stop_at(ragged: tuple[Reference, ...], many: tuple[Reference, ...]
     return min(enders, key=lambda token: sum(token in reference.output for reference in many))
 
 
-def write_target(folder: Path) -> None:
-    """Write the random target and its tokenizer."""
+def write_target(folder: Path, layers: int = LAYERS) -> None:
+    """Write the random target, whose last layer has experts, and its tokenizer."""
     config = DeepseekV3Config(
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
         intermediate_size=128,
         moe_intermediate_size=64,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=4,
         n_shared_experts=1,
@@ -134,7 +134,7 @@ def write_target(folder: Path) -> None:
         n_group=1,
         topk_group=1,
         norm_topk_prob=True,
-        first_k_dense_replace=LAYERS - 1,
+        first_k_dense_replace=layers - 1,
         q_lora_rank=32,
         kv_lora_rank=32,
         qk_nope_head_dim=16,
@@ -158,14 +158,7 @@ def write_target(folder: Path) -> None:
     )
     torch.manual_seed(SEED)
     model = DeepseekV3ForCausalLM(config).float()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() >= 2:
-                parameter.normal_(std=parameter.shape[-1] ** -0.5)
-            if name.endswith(("o_proj.weight", "down_proj.weight", "down_proj")):
-                parameter.mul_(UPHEAVAL * 2.0)
-        embedding = model.model.embed_tokens.weight.normal_()
-        model.lm_head.weight[successors()] = embedding * 0.25
+    plant(model)
     model.save_pretrained(folder)
     # What SGLang reads and transformers does not write.
     _edit(
@@ -176,6 +169,23 @@ def write_target(folder: Path) -> None:
         num_nextn_predict_layers=0,
         rope_theta=10000.0,
     )
+    write_tokenizer(folder)
+
+
+@torch.no_grad()
+def plant(model) -> None:
+    """Fill a target with random layers that push the state about, and with the bigram in its head."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() >= 2:
+            parameter.normal_(std=parameter.shape[-1] ** -0.5)
+        if name.endswith(("o_proj.weight", "down_proj.weight", "down_proj")):
+            parameter.mul_(UPHEAVAL * 2.0)
+    embedding = model.model.embed_tokens.weight.normal_()
+    model.lm_head.weight[successors()] = embedding * 0.25
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write a tokenizer of one word per token."""
     tokenizer = Tokenizer(models.WordLevel({word(i): i for i in range(VOCABULARY)}, unk_token=word(0)))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.decoder = decoders.Fuse()
