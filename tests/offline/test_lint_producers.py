@@ -8,10 +8,13 @@ import json
 
 import pytest
 from lint_pairs import IDS, TINY, draft, ids, llama_target
+from lint_pairs import target as tiny_target
 from safetensors.torch import load_file
 from test_draft_producers import SAFEAILAB, SPECFORGE, SPECULATORS, tensors, write
 
+from wiring.errors import WiringError
 from wiring.offline.lint import ServerView, lint
+from wiring.offline.lint.rope import context_length
 from wiring.rules.served import parse_engine
 
 DEFAULT = (2, 6, 9)  # of 12 layers
@@ -190,6 +193,30 @@ def test_a_draft_whose_forward_pass_is_not_read_here(tmp_path):
     result = check(folder, TINY / "target", "sglang==0.5.23", trained=(0, 3, 31))
     assert result.errors == ()
     assert any("not implemented" in gap.why for gap in result.not_checked if gap.check == "missing and unused tensors")
+
+
+@pytest.mark.parametrize(("of", "field", "value"), [
+    ("draft", "eagle_config", [1, 29, 57]), ("draft", IDS, "1,29,57"), ("draft", "eagle_config", {IDS: ["1", "29"]}),
+    ("draft", "num_aux_hidden_states", [3]), ("draft", "architectures", "LlamaForCausalLMEagle3"),
+    ("target", "text_config", "x"), ("target", "rope_scaling", 4.0), ("target", "rope_theta", "1e6"),
+])  # fmt: skip
+def test_fields_that_cannot_be_read(tmp_path, of, field, value):
+    folder = draft(tmp_path / "d", {field: value} if of == "draft" else {})
+    target = tiny_target(tmp_path / "t", {field: value} if of == "target" else {})
+    with pytest.raises(WiringError, match=f"config.json: {field if of == 'target' else ''}.*cannot be read.*expected"):
+        check(folder, target, "sglang==0.5.23")
+
+
+@pytest.mark.parametrize(("config", "tokens"), [
+    ({"max_position_embeddings": 4096}, 4096), ({"max_position_embeddings": 4096, "rope_scaling": None}, 4096),
+    ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.0}}, 8192),
+    ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 4096),
+    ({"max_position_embeddings": 163840,
+      "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}}, 163840),
+    ({"model_max_length": 1024, "max_position_embeddings": 4096}, 1024), ({}, None),
+])  # fmt: skip
+def test_context_length_as_sglang_derives_it(config, tokens):
+    assert context_length(config) == tokens
 
 
 def test_the_key_at_the_top_level_is_told_even_where_it_does_no_harm(tmp_path):

@@ -88,9 +88,9 @@ def window(view: View) -> list[LintFinding]:
 def context_length(config: Mapping[str, Any]) -> int | None:
     """The longest text in tokens, as SGLang 0.5.23 derives it (`srt/utils/hf_transformers/common.py`)."""
     scaling = config.get("rope_scaling") or {}
-    factor = scaling.get("factor") or 1 if isinstance(scaling, dict) else 1
-    if "original_max_position_embeddings" in scaling or scaling.get("rope_type") == "llama3":
-        factor = 1
+    factor, scaled = scaling.get("factor"), "original_max_position_embeddings" in scaling
+    if not isinstance(factor, int | float) or scaled or scaling.get("rope_type") == "llama3":
+        factor = 1  # the length in the config is the scaled one already
     for name in _LENGTHS:
         if isinstance(config.get(name), int | float):
             return int(factor * config[name])

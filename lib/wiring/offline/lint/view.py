@@ -14,6 +14,7 @@ from wiring.files.draft_config import Eagle3Config
 from wiring.files.draft_producers import canonical, detect_producer
 from wiring.files.target import TargetConfig, read_rows, read_target_config
 from wiring.files.tensors import has_weights, read_checkpoint, read_json
+from wiring.offline.lint.fields import check_fields
 from wiring.offline.lint.server import ServerView
 from wiring.offline.lint.trained import Trained
 from wiring.rules.served import Engine, ServedLayout
@@ -137,6 +138,7 @@ def read_draft_view(folder: Path) -> DraftView:
     Raises WiringError when a file is missing or damaged, and when the config holds sizes that are none.
     """
     config = read_json(folder / CONFIG, "the draft's config")
+    check_fields(config, folder / CONFIG)
     tensors, files = read_checkpoint(folder) if has_weights(folder, pickled=True) else (None, None)
     producer = detect_producer(config, tensors or ())
     view = DraftView(folder, config, producer, None, "", tensors, files)
@@ -157,4 +159,6 @@ def read_target_view(folder: Path) -> TargetView:
     """Read a target's config. Raises WiringError when it is missing or says no size."""
     if not folder.is_dir():
         raise WiringError("the target is not a folder", where=folder, remedy="Check the path")
-    return TargetView(read_target_config(folder), has_weights(folder))
+    config = read_target_config(folder)
+    check_fields(config.raw, folder / CONFIG)
+    return TargetView(config, has_weights(folder))

@@ -50,8 +50,8 @@ def _shapes(view: View) -> list[LintFinding]:
     rows, vocab = view.draft.vocabulary
     d2t, t2d, head = (view.draft.named.get(name) for name in ("d2t", "t2d", "lm_head.weight"))
     found = []
-    if head is not None and head.shape[0] != rows:
-        evidence = f"lm_head has {head.shape[0]} rows, draft_vocab_size is {rows}"
+    if head is not None and (head.dim() != 2 or head.shape[0] != rows):
+        evidence = f"lm_head has {head.shape[0] if head.dim() else 'no'} rows, draft_vocab_size is {rows}"
         found.append(_error(view, "lm_head.weight", evidence))
     for name, tensor, length in (("d2t", d2t, rows), ("t2d", t2d, vocab)):
         if tensor is not None and tuple(tensor.shape) != (length,):
