@@ -177,6 +177,48 @@ def test_repeated_tokens_do_not_make_a_shift():
     assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 1)  # 19 rows tell
 
 
+def test_one_token_in_most_rows_does_not_hide_the_embedding():
+    """Wrong positions of the same token are not wrong: they say nothing about the null."""
+    g = torch.Generator().manual_seed(1)
+    tokens = [
+        int(t) if keep else 0 for t, keep in zip(torch.arange(200), torch.rand(200, generator=g) < 0.2, strict=True)
+    ]
+    reference = repeating(tokens)
+    (match,) = compare_slots(served(reference, (0,)), reference).matches
+    assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 0)
+    assert match.null_error > 0.5
+
+
+def test_under_much_noise_the_nearest_is_not_the_longest():
+    reference = stream(rows=100, width=256)
+    g = torch.Generator().manual_seed(2)
+    size = reference[5].norm(dim=-1, keepdim=True) / 16
+    (match,) = compare_slots(
+        (reference[5] + 1.2 * size * torch.randn(100, 256, generator=g))[:, None], reference
+    ).matches
+    assert (match.verdict, match.boundary, match.nearest, match.transform) == ("undecided", None, 5, "raw")
+
+
+@pytest.mark.parametrize(("noise", "verdicts"), [
+    ((0.01, 0.15, 0.3), ("equals", "drift", "drift")),
+    ((0.15, 0.15, 0.15), ("undecided",) * 3),  # as much at each depth
+    ((0.3, 0.15, 0.01), ("undecided", "undecided", "equals")),  # less with depth
+    ((0.01, 0.3, 0.1), ("equals", "undecided", "undecided")),  # up and down
+])  # fmt: skip
+def test_drift_is_what_grows_with_depth(noise, verdicts):
+    reference = stream(rows=100, width=128)
+    g = torch.Generator().manual_seed(2)
+    states = served(reference, (3, 9, 18))
+    size = states.norm(dim=-1, keepdim=True) / 128**0.5
+    states = states + torch.tensor(noise)[:, None] * size * torch.randn(states.shape, generator=g)
+    comparison = compare_slots(states, reference)
+    assert tuple(m.verdict for m in comparison.matches) == verdicts
+    assert [b for b, _ in comparison.drift_curve] == [3, 9, 18]
+    assert [e for _, e in comparison.drift_curve] == pytest.approx(noise, rel=0.1)
+    (alone,) = compare_slots(states[:, 1:2], reference).matches
+    assert alone.verdict == "undecided"  # one depth shows no growth
+
+
 def test_a_shift_that_few_rows_show_is_not_claimed():
     tokens = [0] * 100 + [1] * 100 + [2] * 100  # two rows tell a shift from none
     reference = repeating(tokens)
@@ -343,3 +385,22 @@ def test_faults_of_single_slots_are_named_beside_the_layout():
     assert (difference.names, difference.kinds) == (("undecided", "embedding-scaled"), (5,))
     assert difference.text == "trained (3, 7, 0), served (3, ?, 0): undecided, embedding-scaled"
     assert difference.slots[1].text.startswith("slot 1: trained on boundary 7, served not known; no boundary is near")
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_slot_without_numbers_is_undecided_beside_a_healthy_one(value):
+    reference = stream()
+    states = served(reference, (3, 9))
+    states[:, 1] = value
+    healthy, spoilt = compare_slots(states, reference).matches
+    assert healthy.boundary == 3
+    assert (spoilt.verdict, spoilt.boundary, spoilt.margin) == ("undecided", None, 0.0)
+    assert spoilt.reason == "the slot holds NaN or infinity"
+
+
+def test_a_table_row_has_the_numbers_without_the_curves():
+    (match,) = compare_slots(served(stream(), (9,)), stream()).matches
+    row = match.row()
+    assert (row["boundary"], row["shift"], row["transform"], row["runner_up"]) == (9, 0, "raw", match.runner_up)
+    assert not {"errors", "cosines", "null_quantiles"} & set(row)
+    assert match.errors.index(min(match.errors)) == 9 and len(match.errors) == len(match.cosines) == 21

@@ -98,7 +98,7 @@ def error_curves(served: Tensor, reference: Tensor) -> Tensor:
 def _relative(states: Tensor, boundary: Tensor) -> Tensor:
     """||states - boundary|| / ||boundary|| per row [M]; NaN counts as infinitely far."""
     distance = (states - boundary).norm(dim=-1) / boundary.norm(dim=-1).clamp_min(1e-12)
-    return distance.nan_to_num(nan=torch.inf)
+    return distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def _statistics(
@@ -118,7 +118,7 @@ def _statistics(
             # By the served row's own length, or under much noise the longest candidate would come first. The median is
             # not moved by a few spoilt rows, but where a text repeats itself it is the same for a shift and for none:
             # the mean, small and bounded, decides then.
-            distance = (error / ratio).nan_to_num(nan=torch.inf)  # ||served - candidate|| / ||served||
+            distance = (error / ratio).nan_to_num(nan=torch.inf, posinf=torch.inf)
             out["rank"][s, t] = distance.median(1).values + 0.1 * distance.clamp(max=_CLIP).mean(1)
     return out
 

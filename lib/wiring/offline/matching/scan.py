@@ -51,7 +51,8 @@ class Scan:
         ratio = self.served_norm[slot, rows] / size.clamp_min(1e-300)
         error = (ratio.square() - 2 * ratio * cosine + 1).clamp_min(0).sqrt()
         error = torch.where(error < 1e-7, 0.0, error)  # below is rounding of this formula
-        return error.nan_to_num(nan=torch.inf), cosine.nan_to_num(nan=0.0), ratio
+        error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        return error, cosine.nan_to_num(nan=0.0), ratio.nan_to_num(nan=0.0, posinf=torch.inf)
 
 
 def scale(length: Tensor, transform: str, width: int, eps: float) -> Tensor | float:

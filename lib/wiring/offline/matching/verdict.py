@@ -81,7 +81,7 @@ def relative(states: Tensor, candidate: Tensor) -> Tensor:
     """||states - candidate|| / ||candidate|| per row [m]; NaN counts as infinitely far."""
     states = states.to(candidate.device, torch.float64)
     distance = (states - candidate).norm(dim=-1) / candidate.norm(dim=-1).clamp_min(_EXACT)
-    return distance.nan_to_num(nan=torch.inf).cpu()
+    return distance.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
 
 
 def judge(slot: Slot, rank: np.ndarray, error: np.ndarray, wrong: Sequence[np.ndarray]) -> SlotMatch:
@@ -94,7 +94,7 @@ def judge(slot: Slot, rank: np.ndarray, error: np.ndarray, wrong: Sequence[np.nd
     s, t, b = np.unravel_index(int(others.argmin()), others.shape)
     second = (int(b), int(s), slot.transforms[t])
     second_error = _largest(slot.errors(*second), slot.spoilt)
-    margin = max(second_error, _EXACT) / max(worst, _EXACT)
+    margin = max(second_error, _EXACT) / max(worst, _EXACT) if np.isfinite(worst) else 0.0
     null = _null(slot, place, shift, transform, wrong)
     alike = [place] if worst > MAX_ERROR else _alike(others, worst, place)
     inside = None
@@ -163,6 +163,7 @@ def _null(slot: Slot, place: int, shift: int, transform: str, wrong: Sequence[np
         different = relative(other, right) > MAX_ERROR
         found.append(relative(slot.states[mine.to(slot.states.device)], other)[different])
     errors = torch.cat(found).numpy() if found else np.zeros(0)
+    errors = errors[np.isfinite(errors)]
     return errors if len(errors) else np.zeros(1)
 
 
