@@ -19,7 +19,8 @@ import torch
 
 from wiring.boundary import Phase
 from wiring.engine.arguments import asked_vs_resolved, resolved_speculation
-from wiring.engine.capture import capture_environment, final_states, read_capture
+from wiring.engine.capture import NOTE, capture_environment, final_states, read_capture
+from wiring.engine.capture_summary import summarize
 from wiring.engine.launch import ServerSpec, attach, start
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
@@ -112,7 +113,7 @@ def test_both_serve_what_the_target_says(texts, reference):
 
 
 @pytest.mark.parametrize("arm", ["chain", "tree"])
-def test_captured_states_are_the_served_boundaries_in_prefill_and_in_verify(texts, reference, pair, folder, arm):
+def test_captured_states_are_the_served_boundaries_in_every_phase(texts, reference, pair, folder, arm):
     records = read_capture(folder / arm)
     assert {record.request for record in records} == {"test-0", "test-1", "test-2"}  # no warm-up, no health check
     if arm == "chain":  # 40 tokens in chunks of 16 at most
@@ -121,6 +122,7 @@ def test_captured_states_are_the_served_boundaries_in_prefill_and_in_verify(text
         boundaries, _ = reference(text)
         found = final_states([r for r in records if r.request == f"test-{index}"], text)
         assert found[Phase.PREFILL][0].tolist() == list(range(len(prompt)))
+        assert set(found) == set(Phase)
         # The last token of the text is sampled, not fed back, unless its round verified it.
         verified = found[Phase.VERIFY][0].tolist()
         assert verified == list(range(len(prompt), verified[-1] + 1)) and verified[-1] >= len(text) - 2
@@ -130,6 +132,25 @@ def test_captured_states_are_the_served_boundaries_in_prefill_and_in_verify(text
             assert error.max() < 1e-3
             assert torch.equal(states[:, : expected.shape[-1]], expected[:, 0])  # boundary 0: rows of the embedding
         assert any(r.phase is Phase.VERIFY and len(r.positions) > 1 for r in records)  # drafts were accepted
+
+
+@pytest.mark.parametrize("arm", ["chain", "tree"])
+def test_the_draft_is_fed_what_the_target_put_out(texts, folder, arm):
+    """Round by round, bit for bit: the same positions, tokens and states on both sides of the row selection."""
+    records = read_capture(folder / arm)
+    for index in range(len(PROMPTS)):
+        mine = [r for r in records if r.request == f"test-{index}"]
+        out, fed = ([r for r in mine if r.phase is phase] for phase in (Phase.VERIFY, Phase.DRAFT_EXTEND))
+        assert len(out) == len(fed) > 1
+        for verified, extended in zip(out, fed, strict=True):
+            assert verified.index < extended.index
+            assert all(
+                torch.equal(getattr(verified, name), getattr(extended, name))
+                for name in ("positions", "token_ids", "states")
+            )
+    found = summarize(folder / arm)
+    assert found.missing == () and found.truncated == "" and found.rows[Phase.VERIFY] == found.rows[Phase.DRAFT_EXTEND]
+    assert json.loads((folder / arm / NOTE).read_text())["algorithm"] == "EAGLE3"
 
 
 def test_the_override_of_the_draft_tokens_is_seen(servers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from wiring.engine.capture import capture_environment
+from wiring.engine.capture_plugin import DRAFT, FORWARD, REPLAY, SAMPLE
 from wiring.engine.cpu import launcher
 from wiring.engine.cpu.version import SGLANG_VERSION, installed_sglang, require_sglang
 from wiring.errors import WiringError
@@ -95,6 +98,34 @@ def test_with_our_switch_the_plugin_registers(installed):
     assert Path(report["sgl_kernel"]).is_relative_to(launcher.KERNELS)
     assert report["hooks"] == ["sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend"]
     assert not any(name.startswith(("wiring.patch", "wiring.engine.capture")) for name in report["ours"])
+
+
+CAPTURE_REPORT = """
+from sglang.srt.plugins.hook_registry import HookRegistry
+from sglang.srt.speculative import eagle_utils, eagle_worker_common
+sample = eagle_utils.eagle_sample
+report = {
+    "applied": sorted(HookRegistry._patched),
+    "handed_on": hasattr(sample, "__wrapped__") and eagle_worker_common.eagle_sample is sample,
+}
+"""
+
+
+def test_with_the_capture_s_switch_its_hooks_are_in_place(installed, tmp_path):
+    environment = launcher.cpu_environment(plain_environment()) | capture_environment(tmp_path, drafts=True)
+    report = report_of(run(LOAD.format(before="import wiring.engine.cpu.boot", after=CAPTURE_REPORT), environment))
+    assert {FORWARD, SAMPLE, DRAFT} <= set(report["applied"]) and REPLAY not in report["applied"]
+    assert report["handed_on"] is True  # verify calls what the hook stands around
+    assert list(tmp_path.iterdir()) == []  # nothing is written before a request comes
+
+
+def test_what_is_hooked_on_a_gpu_is_there_in_this_release():
+    """Its module cannot be imported without CUDA, so the source is read."""
+    module, of_class, method = REPLAY.rsplit(".", 2)
+    source = metadata.distribution("sglang").locate_file(module.replace(".", "/") + ".py").read_text()
+    (found,) = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == of_class]
+    (hooked,) = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == method]
+    assert [argument.arg for argument in hooked.args.args][:2] == ["self", "forward_batch"]
 
 
 def test_the_cpu_kernels_cannot_be_imported_here():
