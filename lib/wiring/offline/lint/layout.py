@@ -121,7 +121,10 @@ def _is_default(view: View, layout: Layout) -> bool:
 def _remedy(view: View, trained: Layout) -> str:
     if not view.trained.certain:
         return "Say which layout was trained: --trained B,B,B"
-    return f"Make the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
+    cure = f"ake the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
+    if view.trained.said:
+        return f"M{cure}"
+    return f"Confirm what was trained (--trained B,B,B, or `wiring search`), then m{cure}"
 
 
 def _fed(layout: Layout | None) -> str:

@@ -16,17 +16,19 @@ from wiring.rules.producers import trained_layout
 class Trained:
     """`layout` in boundaries, None where nothing tells it; `why` says where it comes from or what is missing.
 
-    `certain` is False where the ids can be read in two ways, and the layout is the likelier one.
+    `certain` is False where the ids can be read in two ways, and the layout is the likelier one; `said` is True where
+    the caller named it.
     """
 
     layout: Layout | None
     why: str
     certain: bool = True
+    said: bool = False
 
 
 def said(layout: Layout) -> Trained:
     """The layout that the caller knows."""
-    return Trained(layout, "as said with --trained")
+    return Trained(layout, "as said with --trained", said=True)
 
 
 def recorded(config: Mapping[str, Any], producer: str, num_layers: int | None, slots: int | None) -> Trained:
