@@ -122,6 +122,9 @@ class ResidualBatch:
             capture(self.snapshot())
         return hidden_states
 
+    def norm(self, hidden_states: State, *_: Any, capture_output: Any = None) -> State:
+        return self.final_norm(hidden_states, capture=capture_output)  # as 0.5.21 calls it
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -160,13 +163,17 @@ def _code(release: Release, model: Model) -> Code:
     forward = release.method(model.module, model.inner, "forward")
     inner = release.method(model.module, model.inner, SETTER)
     residual = ResidualBatch()
+    called = {node.func.id for node in ast.walk(forward) if isinstance(node, ast.Call) and hasattr(node.func, "id")}
+    # The prompt is not split over ranks, whatever a release calls that question.
+    whole_prompt = {name: lambda *_: False for name in called if name.endswith("prefill_cp")}
     ready = function(
         forward,
         AuxHiddenStatePacker=_packer(release),
         AuxHiddenStateList=StateList,
         residual_batch=residual,
         snapshot=lambda hidden, residual: hidden.clone() if residual is None else hidden + residual,
-        nsa_use_prefill_cp=lambda *_: False,
+        finish_layer_stack=lambda hidden, residual, _: (hidden, residual),
+        **whole_prompt,
     )
     return Code(
         setter=function(release.method(model.module, model.causal, SETTER)),
@@ -249,6 +256,7 @@ class Server:
         if not isinstance(came, tuple):
             return Outcome()
         aux = came[1].finalize() if isinstance(came[1], Packer) else came[1]
+        assert all(isinstance(state, State) for state in aux), "what is captured went through a stand-in"
         boundaries = tuple(state.boundary for state in aux)
         assert None not in boundaries, "the state is the sum of both addends"
         return Outcome(boundaries, alias=any(state is self.embedded for state in aux))

@@ -75,12 +75,13 @@ def serve(
     if rule is None:
         return ServedLayout(None, None, None, (*notes, _unsupported(target, release)))
     try:
-        ids = requested_ids(draft_config) if release >= Version(table.IDS_READ_SINCE) else None
+        written = requested_ids(draft_config)
     except WiringError as error:
         return ServedLayout(None, None, None, (*notes, Note(3, "error", str(error), error.remedy)))
+    ids = written if release >= Version(table.IDS_READ_SINCE) else None
     notes += _on_the_config(draft_config, ids, release)
     built = _built(draft_config, ids, release)
-    notes += _on_fc(built, slots or _declared(draft_config, ids))
+    notes += _on_fc(built, slots or _declared(draft_config, written))
     if any(note.severity == "error" for note in notes):
         return ServedLayout(None, None, None, notes)
     case = _Case(release, target, rule, built, embedding_plugin)

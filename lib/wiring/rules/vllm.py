@@ -1,7 +1,8 @@
 """vLLM's rule: ids are boundaries as they stand, on every model; which key of the draft's config is read has changed.
 
-Read from the published wheels (`vllm/v1/worker/gpu_model_runner.py`, `_get_eagle3_aux_layers_from_config`, and the
-models' `get_eagle3_aux_hidden_state_layers`) and vLLM pull requests 16937, 25961 and 42764.
+Read from the published wheels of 0.8.4 to 0.33.0 (`vllm/v1/worker/gpu_model_runner.py`,
+`_get_eagle3_aux_layers_from_config`, and the loop of `model_executor/models/llama.py`) and vLLM pull requests 16937,
+25961 and 42764.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ NEWEST = "0.33.0"  # the newest release that was read
 
 @dataclass(frozen=True)
 class KeyRule:
-    """Which keys hold the ids from release `since` on: at the top level, and nested in `eagle_config`."""
+    """From release `since` on: whether ids are read at the top level and nested in `eagle_config`, and whether both
+    `ends` can be captured (the embedding, and the last layer's output)."""
 
     since: str
-    top_level: bool
-    nested: bool
+    top_level: bool = False
+    nested: bool = False
+    ends: bool = False
 
 
 KEYS = (
-    KeyRule("0.8.5", top_level=False, nested=False),
-    KeyRule("0.11.1", top_level=True, nested=False),
-    KeyRule("0.22.0", top_level=True, nested=True),
+    KeyRule("0.8.5"),
+    KeyRule("0.11.1", top_level=True),
+    KeyRule("0.18.0", top_level=True, ends=True),
+    KeyRule("0.22.0", top_level=True, nested=True, ends=True),
 )
 
 
@@ -65,7 +69,8 @@ def serve(
         text = f"vLLM {release} is newer than the newest release read: the rules of {NEWEST} are assumed"
         notes += (Note(1, "warning", text, "Confirm the layout by capture"),)
     asked = ids or tuple((2, target.num_layers // 2, target.num_layers - 3))
-    captured = tuple(sorted({b for b in asked if 0 <= b <= target.num_layers}))
+    first, last = (0, target.num_layers) if rule.ends else (1, target.num_layers - 1)
+    captured = tuple(sorted({b for b in asked if first <= b <= last}))
     wanted = slots or draft_config.get("num_aux_hidden_states") or len(ids or ()) or 3
     if len(captured) != wanted:
         text = f"{len(captured)} states are captured ({list(captured)}), fc takes {wanted}: the server stops"
