@@ -104,8 +104,16 @@ def five():
             by_rule=served,
             rule_notes=(),
             captured=served,
-            prefill_slots=(),
-            verify_slots=(),
+            slots={},
+            kinds={},
+            search=a.LayoutSearch(
+                layout=(0, 3, 31), fits=True, alike=(), runner_up=(0, 3, 32), difference=0.2, low=0.1, high=0.3
+            ),
+            serving=(
+                a.PairedRow(depth=0, rows=50, trained=0.8, served=0.1, difference_low=-0.8, difference_high=-0.6),
+            ),
+            serving_rule="r",
+            conclusion="Trained on one layout, served another.",
         ),
         "04_patch": a.Patch(
             **common("four"),

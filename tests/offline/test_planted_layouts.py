@@ -41,7 +41,7 @@ def named(tiny, layout, trained=TRAINED):
     ((1, 4, 32), ("off by one up",), (2,), ("off by one up",) * 3),
     ((0, 2, 30), ("off by one down",), (2,), ("same", "off by one down", "off by one down")),
     ((3, 31, 0), ("rotated", "embedding in the wrong slot"), (3,), ("other layers",) * 3),
-    ((3, 31, 59), ("moved by one slot",), (3,), ("other layers",) * 3),
+    ((3, 31, 59), ("moved by one slot",), (1,), ("other layers",) * 3),
     ((0, 31, 3), ("swapped",), (3,), ("same", "other layers", "other layers")),
     ((2, 30, 58), ("default layers",), (1,), ("other layers", "other layers", "other layers")),
     ((35, 36, 37), ("other layers",), (1,), ("other layers",) * 3),  # neighbours that are most alike

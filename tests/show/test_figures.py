@@ -38,13 +38,6 @@ def test_accuracy_intervals_are_drawn_from_low_to_high(accuracy_report):
     np.testing.assert_allclose(fig.data[0].error_y.arrayminus, [0.1] * 3)
 
 
-def test_slot_errors_mark_the_boundary_with_the_smallest_error():
-    fig = figures.slot_errors({"slot 0": [0.5, 0.0, 0.7]}, trained=(0,), title="t")
-    curve, best = fig.data
-    assert best.x == (1,) and curve.name == "slot 0: 1"
-    assert min(curve.y) > 0  # a log axis has no place for an exact match
-
-
 def matches(errors, boundaries, layout, seen_as=""):
     return [
         SimpleNamespace(slot=i, boundary=b, boundaries=boundaries, errors=e, seen_as=seen_as)
@@ -66,6 +59,17 @@ def test_the_similarity_map_has_a_row_for_each_slot_and_marks_served_and_trained
     assert tuple(trained.x) == (0, 3, 0, 3) and tuple(trained.y) == names
 
 
+def test_a_ranking_shows_each_layout_with_its_interval_and_the_trained_one_in_green():
+    rows = [
+        SimpleNamespace(layout=(0, 3), difference=0.0, low=0.0, high=0.0),
+        SimpleNamespace(layout=(0, 4), difference=0.5, low=0.2, high=0.9),
+    ]
+    (points,) = figures.ranking(rows, trained=(0, 3)).data
+    assert tuple(points.y) == ("0, 3", "0, 4") and tuple(points.x) == (0.0, 0.5)
+    assert points.marker.color == (figures.GREEN, figures.BLUE)
+    np.testing.assert_allclose([points.error_x.array, points.error_x.arrayminus], [[0, 0.4], [0, 0.3]])
+
+
 def test_layout_cells_are_green_where_trained_and_served_agree():
     fig = figures.layouts({"served": (3, 31, 59), "cured": (0, 3, 31), "undecided": (0, None, 31)}, trained=(0, 3, 31))
     np.testing.assert_array_equal(fig.data[0].z, [[0, 0, 0], [1, 1, 1], [1, 0, 1]])
@@ -77,9 +81,9 @@ def test_acceptance_positions_start_at_one():
 
 
 def test_figures_stay_small_enough_for_a_notebook():
-    fig = figures.slot_errors(
-        {f"slot {i}": list(np.linspace(0.1, 1, 62)) for i in range(3)}, trained=(0, 3, 31), title="t"
-    )
+    errors = [tuple(np.linspace(0.1, 1, 62))] * 3
+    slots = matches(errors, tuple(range(62)), (0, 3, 31))
+    fig = figures.similarity_map({phase: slots for phase in ("prefill", "verify", "draft_extend")}, trained=(0, 3, 31))
     assert len(fig.to_json()) < 20_000
 
 

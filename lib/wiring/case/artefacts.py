@@ -70,15 +70,49 @@ class PhaseLayout(Artefact):
     draft_extend: tuple[int, ...] | None = None
 
 
+class LayoutSearch(Artefact):
+    """The layout that the draft's weights were trained on (None: no layout fits), and how much worse the next one is.
+
+    `difference` is in nats of the draft's first step, with its 95 % interval; `alike`: layouts that the text does not
+    tell apart from the first.
+    """
+
+    layout: tuple[int, ...] | None
+    fits: bool
+    alike: tuple[tuple[int, ...], ...]
+    runner_up: tuple[int, ...]
+    difference: float
+    low: float
+    high: float
+
+
+class PairedRow(Artefact):
+    """Accuracy at one depth on the trained states and on the served ones, same rows; the difference's 95 % interval."""
+
+    depth: int
+    rows: int
+    trained: float
+    served: float
+    difference_low: float
+    difference_high: float
+
+
 class LayoutDiff(Concluding):
-    """Notebook 03: the trained layout against the served one, by rule and by capture."""
+    """Notebook 03: the trained layout against the served one, by rule, by capture and by the draft's own weights.
+
+    `slots` and `kinds` (numbers of fault kinds) by phase; `conclusion` is the finding in a sentence.
+    """
 
     trained: tuple[int, ...]
     by_rule: PhaseLayout
     rule_notes: tuple[str, ...]
     captured: PhaseLayout
-    prefill_slots: tuple[SlotRow, ...]
-    verify_slots: tuple[SlotRow, ...]
+    slots: dict[str, tuple[SlotRow, ...]]
+    kinds: dict[str, tuple[int, ...]]
+    search: LayoutSearch
+    serving: tuple[PairedRow, ...]
+    serving_rule: str
+    conclusion: str
 
 
 class CureRow(Artefact):

@@ -14,6 +14,7 @@ from wiring.speed.results import ArmResult
 
 if TYPE_CHECKING:
     from wiring.offline.matching import SlotMatch
+    from wiring.offline.search import Ranked
 
 GREY, RED, GREEN, BLUE, ORANGE = "#8c959f", "#cf222e", "#1a7f37", "#0969da", "#bc4c00"
 ARM_COLOURS = {"plain": GREY, "as served": RED, "cured": GREEN}
@@ -78,23 +79,6 @@ def accuracy_by_depth(rows: Mapping[str, AccuracyReport]) -> go.Figure:
     return fig
 
 
-def slot_errors(curves: Mapping[str, Sequence[float]], trained: Sequence[int], title: str) -> go.Figure:
-    """Relative error of each served slot against every boundary; the minimum is the boundary that it is.
-
-    `curves` maps a slot's name to its errors at boundaries 0..L; dotted lines mark the trained boundaries.
-    """
-    fig = figure(title, "boundary of the reference target", "relative error (log)")
-    for (name, errors), colour in zip(curves.items(), _CYCLE * 3, strict=False):
-        best = min(range(len(errors)), key=lambda b: errors[b])
-        y = [max(e, 1e-9) for e in errors]
-        fig.add_scatter(x=list(range(len(errors))), y=y, mode="lines", name=f"{name}: {best}", line_color=colour)
-        fig.add_scatter(x=[best], y=[y[best]], mode="markers", marker=dict(size=10, color=colour), showlegend=False)
-    for boundary in trained:
-        fig.add_vline(x=boundary, line_dash="dot", line_color=GREEN)
-    fig.update_yaxes(type="log", exponentformat="power")
-    return fig
-
-
 def similarity_map(
     phases: Mapping[str, Sequence[SlotMatch]], trained: Sequence[int], title: str = "Which boundary is in each slot"
 ) -> go.Figure:
@@ -124,6 +108,22 @@ def similarity_map(
         fig.add_scatter(x=[b for b, _ in points], y=[n for _, n in points], mode="markers", marker=marker, name=label)
     fig.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
     fig.update_xaxes(showgrid=False)
+    return fig
+
+
+def ranking(rows: Sequence[Ranked], trained: Sequence[int]) -> go.Figure:
+    """Layouts from a search, best first: how much worse than the best, with 95 % intervals; green: the trained one."""
+    fig = figure(
+        "Which layout were the weights trained on?", "nats worse than the best (95 %)", "", height=150 + 26 * len(rows)
+    )
+    names = [", ".join(map(str, row.layout)) for row in rows]
+    fig.add_scatter(
+        x=[row.difference for row in rows], y=names, mode="markers", showlegend=False,
+        marker=dict(size=9, color=[GREEN if row.layout == tuple(trained) else BLUE for row in rows]),
+        error_x=dict(type="data", symmetric=False, array=[row.high - row.difference for row in rows],
+                     arrayminus=[row.difference - row.low for row in rows]),
+    )  # fmt: skip
+    fig.update_yaxes(autorange="reversed", type="category", automargin=True)
     return fig
 
 

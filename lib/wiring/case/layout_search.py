@@ -1,0 +1,34 @@
+"""Which layout the case's draft was trained on, told from its weights, on the saved documents' own tokens."""
+
+from __future__ import annotations
+
+import copy
+from itertools import islice
+
+import torch
+
+from wiring.models.eagle3 import Eagle3Draft
+from wiring.models.reference import ReferenceTarget
+from wiring.offline.search import Material, from_texts
+from wiring.offline.search.material import DOCUMENTS, rows_that_fit
+from wiring.offline.standalone import Standalone
+
+
+def search_material(opened: Standalone, reference: ReferenceTarget, documents: int = DOCUMENTS) -> Material:
+    """The first saved documents, run through the reference for their states at every boundary.
+
+    The files themselves hold the trained boundaries only; what the draft's config records is not looked at.
+    """
+    shape = opened.checkpoint.shape
+    rows = rows_that_fit(reference.num_layers, shape.num_slots, reference.hidden_size, shape.hidden_size)
+    texts = [sample.tokens.tolist() for sample in islice(iter(opened.states), documents)]
+    return from_texts(texts, reference, opened.draft.target_ids, rows)
+
+
+@torch.no_grad()
+def with_shuffled_fc(draft: Eagle3Draft, seed: int = 0) -> Eagle3Draft:
+    """A copy of the draft with the columns of `fc` shuffled: no layout fits it, the control of a search."""
+    spoilt = copy.deepcopy(draft)
+    order = torch.randperm(draft.fc.weight.shape[1], generator=torch.Generator().manual_seed(seed))
+    spoilt.fc.weight.copy_(draft.fc.weight[:, order.to(draft.fc.weight.device)])
+    return spoilt
