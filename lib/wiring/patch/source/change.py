@@ -88,12 +88,9 @@ def prepare(tree: SglangTree, family: str, plan: Mapping[str, Any] | None = None
     Raises WiringError with the site and the code found there where an edit is refused.
     """
     edits = needed_edits(tree, family)
-    files = edits if isinstance(edits, Refusal) else rewrite(tree, edits)
-    if isinstance(files, Refusal):
-        raise WiringError(
-            f"this SGLang is not patched: {files}", where=tree, remedy="Nothing was changed; see `wiring patch plan`"
-        )
-    return Change(tree, edits, files, {"family": family, **(plan or {})})
+    if isinstance(edits, Refusal):
+        raise _refused(tree, edits)
+    return Change(tree, edits, _rewritten(tree, edits), {"family": family, **(plan or {})})
 
 
 def apply(change: Change) -> Outcome:
@@ -103,13 +100,16 @@ def apply(change: Change) -> Outcome:
     prepared, where an earlier patch was changed by somebody, and while another process is patching.
     """
     tree, state = change.tree, State(change.tree)
-    if change.nothing_to_do and state.journal() is None:
+    if change.nothing_to_do and not state.left_over():
         return Outcome((), "The patch stands already: nothing was done" if change.edits else "No edit is needed")
     _check_writable(tree, [file.path for file in change.files])
     with _at_work(state):
+        begun = state.journal() is not None
         finished = _finish(state)
         old = _living_record(state)
-        todo = [file for file in change.files if content_of(tree.file(file.path)) != file.after]
+        # What was prepared in the middle of an interrupted change is prepared again: the edits are the same.
+        files = _rewritten(tree, change.edits) if begun else change.files
+        todo = [file for file in files if content_of(tree.file(file.path)) != file.after]
         for file in todo:
             _check_unchanged(tree, file)
         if not todo:
@@ -128,10 +128,13 @@ def undo(tree: SglangTree) -> Outcome:
     Raises WiringError with the difference where somebody changed a patched file since; nothing is restored then.
     """
     state = State(tree)
-    if state.record() is None and state.journal() is None:
+    if state.record() is None and not state.left_over():
         return Outcome((), "No patch is recorded here: nothing to undo")
     with _at_work(state):
         _finish(state)
+        if state.record() is None:
+            state.tidy()
+            return Outcome((), "What a killed call had left was removed: no patch is recorded here")
         record = _living_record(state)
         if record is None:
             state.tidy()
@@ -148,12 +151,13 @@ def recover(tree: SglangTree) -> Outcome:
     Raises WiringError where a file is neither what it was nor what it was to become.
     """
     state = State(tree)
-    if not state.folder.is_dir():
-        return Outcome((), "Nothing was begun here")
+    if not state.left_over():
+        return Outcome((), "Nothing was left unfinished")
     with _at_work(state):
         finished = _finish(state)
         state.tidy()
-    return Outcome(finished, "An interrupted change was finished" if finished else "Nothing was left unfinished")
+    text = "An interrupted change was finished" if finished else "What a killed call had left was removed"
+    return Outcome(finished, text)
 
 
 def status(tree: SglangTree) -> Status:
@@ -176,6 +180,17 @@ def status(tree: SglangTree) -> Status:
         Standing.REPLACED: f"was installed again over the patch of {record['sglang']}",
     }
     return Status(standing, record, files, f"{tree} {told[standing]}")
+
+
+def _rewritten(tree: SglangTree, edits: Sequence[Edit]) -> tuple[Rewritten, ...]:
+    files = rewrite(tree, edits)
+    if isinstance(files, Refusal):
+        raise _refused(tree, files)
+    return files
+
+
+def _refused(tree: SglangTree, refusal: Refusal) -> WiringError:
+    return WiringError(f"this SGLang is not patched, and nothing was changed: {refusal}", where=tree)
 
 
 @contextmanager
@@ -235,7 +250,9 @@ def _changed_since(state: State, expected: Sequence[tuple[str, str]], name: str)
 
 
 def _finish(state: State) -> tuple[str, ...]:
-    """Take a begun change to its end; the files that were still to be replaced."""
+    """Take a begun change to its end; the files that were still to be replaced. The folder is left to the caller, for
+    with it the lock would go.
+    """
     journal = state.journal()
     if journal is None:
         return ()
@@ -250,7 +267,6 @@ def _finish(state: State) -> tuple[str, ...]:
         drop_byte_code(state.tree.file(move["path"]))
         drop_temporaries(state.tree.file(move["path"]))
     state.end(journal["record"])
-    state.tidy()
     return tuple(move["path"] for move in left)
 
 

@@ -157,18 +157,22 @@ def _graph_edits(tree: SglangTree) -> list[Edit] | Refusal:
             edits.append(Edit(order, (Phase.VERIFY,), ORDER_REASON, partial(edit_order, site=order)))
         if calls_setter(source[1], RUNNER, "_dummy_run"):
             edits.append(Edit(dummy, (Phase.VERIFY,), DUMMY_REASON, partial(edit_dummy_call, site=dummy)))
-    return edits or _no_stray_calls(tree)
+    stray = _stray_call(tree, edits)
+    return edits if stray is None else stray
 
 
-def _no_stray_calls(tree: SglangTree) -> list[Edit] | Refusal:
+def _stray_call(tree: SglangTree, edits: Sequence[Edit]) -> Refusal | None:
+    """A module of the runners that sets the default layers in a place that none of the edits reaches."""
     for path in sorted((tree.package / "srt/model_executor").glob("*.py")):
         site = Site("graph", f"srt/model_executor/{path.name}", SETTER)
         source = _source(tree, site)
         if isinstance(source, Refusal):
             return source
-        if SETTER in source[1] and calls_without_ids(source[1]):
-            return Refusal(site, f"the default layers are set here, in a place that is not known. {UNKNOWN}")
-    return []
+        reached = sum(edit.site.path == site.path and edit.site.name in ("graph", "dummy") for edit in edits)
+        if SETTER in source[1] and calls_without_ids(source[1]) > reached:
+            found = "\n".join(line.strip() for line in source[1].splitlines() if f"{SETTER}(" in line)
+            return Refusal(site, f"the default layers are set here, and {UNKNOWN}", found)
+    return None
 
 
 def _setter_site(module: str, owner: str) -> Site:

@@ -60,6 +60,16 @@ class State:
         """What was begun and not ended, None for nothing."""
         return self._read(JOURNAL)
 
+    def left_over(self) -> bool:
+        """Whether a killed call left something: a journal, or or what no record needs."""
+        if not self.folder.is_dir():
+            return False
+        record = self.record()
+        if record is None or self.journal() is not None:
+            return True
+        there = {path.name for path in (self.folder / CONTENTS).iterdir()}
+        return there != _needed(record) or any(self.folder.glob(".*.tmp"))
+
     def keep(self, data: bytes) -> str:
         """Store a content durably; return its name."""
         name = sha256(data)
@@ -97,7 +107,10 @@ class State:
         sync_folder(self.folder)
 
     def tidy(self) -> None:
-        """Remove what no record needs: contents, temporary files of a killed process, and the folder when empty."""
+        """Remove what no record needs: contents, temporary files of a killed process, and without a record the folder.
+
+        The last thing under the lock, which goes with the folder.
+        """
         record = self.record()
         if self.journal() is not None:
             return
@@ -111,9 +124,8 @@ class State:
             return
         for left in self.folder.glob(".*.tmp"):
             left.unlink(missing_ok=True)
-        needed = {name for file in record["files"] for name in (file["before"], file["after"])}
         for path in (self.folder / CONTENTS).iterdir():
-            if path.name not in needed:
+            if path.name not in _needed(record):
                 path.unlink(missing_ok=True)
 
     @contextmanager
@@ -245,6 +257,11 @@ def _write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _needed(record: dict[str, Any]) -> set[str]:
+    """The contents that a record names."""
+    return {name for file in record["files"] for name in (file["before"], file["after"])}
 
 
 def _json(value: dict[str, Any]) -> bytes:
