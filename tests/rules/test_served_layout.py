@@ -178,15 +178,24 @@ def test_targets_that_cannot_or_do_not_say():
 
 
 def test_vllm_before_its_loops_captured_both_ends():
-    assert served_layout("vllm", "0.15.0", target(), {KEY: [0, 3, 31]}).prefill is None
-    assert served_layout("vllm", None, target(), {KEY: [0, 3, 31]}).prefill == (0, 3, 31)
-    assert served_layout("vllm", "0.11.0", target(), {KEY: [3, 31, 59]}).prefill == DEFAULT  # no key is read
+    llama = target("LlamaForCausalLM")
+    assert served_layout("vllm", "0.15.0", llama, {KEY: [0, 3, 31]}).prefill is None
+    assert served_layout("vllm", None, llama, {KEY: [0, 3, 31]}).prefill == (0, 3, 31)
+    assert served_layout("vllm", "0.11.0", llama, {KEY: [3, 31, 59]}).prefill == DEFAULT  # no key is read
+
+
+def test_vllms_deepseek_has_no_embedding_to_give():
+    assert served_layout("vllm", None, target(), {KEY: [0, 3, 31]}).prefill is None
+    assert served_layout("vllm", None, target(), {KEY: [3, 31, 61]}).prefill == (3, 31, 61)
+    assert served_layout("vllm", "0.24.0", target(), {KEY: [3, 31, 61]}).prefill is None
+    assert "cannot serve" in str(served_layout("vllm", "0.17.1", target(), {}).errors[0])
+    assert any("was not read" in str(n) for n in served_layout("vllm", None, target("Qwen3ForCausalLM", 36), {}).notes)
 
 
 def test_engines_are_read_from_text():
     assert parse_engine("sglang==0.5.9") == Engine("sglang", "0.5.9")
     assert parse_engine(" vLLM ") == Engine("vllm") and str(Engine("vllm", "0.30.0")) == "vllm==0.30.0"
-    for text, words in (("trt", "no rules are known for this engine"), ("sglang==x", "not a version"), ("vllm==", "")):
+    for text, words in (("trt", "no rules are known for this engine"), ("sglang==x", "not a version"), ("vllm==", "not a version")):
         with pytest.raises(WiringError, match=words):
             parse_engine(text)
     with pytest.raises(WiringError, match="no rules"):

@@ -1,8 +1,8 @@
 """vLLM's rule: ids are boundaries as they stand, on every model; which key of the draft's config is read has changed.
 
 Read from the published wheels of 0.8.4 to 0.33.0 (`vllm/v1/worker/gpu_model_runner.py`,
-`_get_eagle3_aux_layers_from_config`, and the loop of `model_executor/models/llama.py`) and vLLM pull requests 16937,
-25961 and 42764.
+`_get_eagle3_aux_layers_from_config`, and the loops of `model_executor/models/llama.py` and `deepseek_v2.py`) and vLLM
+pull requests 16937, 25961 and 42764.
 """
 
 from __future__ import annotations
@@ -24,20 +24,29 @@ NEWEST = "0.33.0"  # the newest release that was read
 
 @dataclass(frozen=True)
 class KeyRule:
-    """From release `since` on: whether ids are read at the top level and nested in `eagle_config`, and whether both
-    `ends` can be captured (the embedding, and the last layer's output)."""
+    """From release `since` on: whether ids are read at the top level, and whether nested in `eagle_config`."""
 
     since: str
     top_level: bool = False
     nested: bool = False
-    ends: bool = False
 
 
-KEYS = (
-    KeyRule("0.8.5"),
-    KeyRule("0.11.1", top_level=True),
-    KeyRule("0.18.0", top_level=True, ends=True),
-    KeyRule("0.22.0", top_level=True, nested=True, ends=True),
+KEYS = (KeyRule("0.8.5"), KeyRule("0.11.1", top_level=True), KeyRule("0.22.0", top_level=True, nested=True))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """From release `since` on: whether the loop captures the embedding, and the last layer's output."""
+
+    since: str
+    embedding: bool = False
+    last: bool = False
+
+
+LLAMA = (Reach("0.8.5"), Reach("0.18.0", embedding=True, last=True))
+DEEPSEEK = (Reach("0.18.0"), Reach("0.25.0", last=True))
+_DEEPSEEK_NAMES = frozenset(
+    {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"}
 )
 
 
@@ -52,7 +61,10 @@ def serve(
     slots: int | None = None,
     engine_ids: tuple[int, ...] | None = None,
 ) -> ServedLayout:
-    """As `wiring.rules.served.served_layout`, for vLLM, where all phases are alike."""
+    """As `wiring.rules.served.served_layout`, for vLLM, where all phases are alike.
+
+    No list of architectures is kept here: one that vLLM cannot serve with EAGLE-3 is answered like Llama, with a note.
+    """
     release = parse_version(version or NEWEST, "vllm")
     rule = in_force(KEYS, release)
     if rule is None:
@@ -64,12 +76,20 @@ def serve(
             remedy="Name a newer release",
         )
     target = Target.from_config(target_config)
+    deepseek = target.architecture in _DEEPSEEK_NAMES
+    reach = in_force(DEEPSEEK if deepseek else LLAMA, release)
+    if reach is None:
+        text = f"{target.architecture} cannot serve an EAGLE-3 draft in vLLM {release}"
+        return ServedLayout(None, None, None, (Note(1, "error", text, f"It can from {DEEPSEEK[0].since} on"),))
     ids, notes = _ids(draft_config, rule, release)
+    if not deepseek and target.architecture != "LlamaForCausalLM":
+        text = f"the loop of {target.architecture} was not read: that of LlamaForCausalLM is assumed"
+        notes += (Note(1, "note", text, "Confirm the layout by capture"),)
     if release > Version(NEWEST):
         text = f"vLLM {release} is newer than the newest release read: the rules of {NEWEST} are assumed"
         notes += (Note(1, "warning", text, "Confirm the layout by capture"),)
     asked = ids or tuple((2, target.num_layers // 2, target.num_layers - 3))
-    first, last = (0, target.num_layers) if rule.ends else (1, target.num_layers - 1)
+    first, last = 0 if reach.embedding else 1, target.num_layers - (not reach.last)
     captured = tuple(sorted({b for b in asked if first <= b <= last}))
     wanted = slots or draft_config.get("num_aux_hidden_states") or len(ids or ()) or 3
     if len(captured) != wanted:
