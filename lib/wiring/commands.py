@@ -57,6 +57,7 @@ def layout(
     as_json: JsonOption = False,
 ) -> None:
     """The trained layout beside the served one, by SGLang's rule and by capture (notebook 03)."""
+    from wiring.boundary import Phase
     from wiring.case.store import open_case
     from wiring.files.target import read_target_config
     from wiring.files.tensors import read_json
@@ -70,23 +71,37 @@ def layout(
         read_json(case.profile.draft / "config.json", "the draft's config"),
     )
     rule = served_layout("sglang", SUPPORTED, target.raw, config)
-    found: dict[str, Any] = {"trained": case.profile.layout, "rule": {"prefill": rule.prefill, "verify": rule.verify}}
+    trained = case.profile.layout
+    found: dict[str, Any] = {"trained": trained, "rule": {phase.value: rule[phase] for phase in Phase}}
+    told = []
     if capture:
         from wiring.case import captured as cap
         from wiring.case.evaluate import load_reference
+        from wiring.case.serving_accuracy import compare_phases, phase_differences
+        from wiring.files.target import final_norm
+        from wiring.offline.matching import Norm
 
         states = cap.capture(case, "03_as_served", case.profile.draft, progress=say)
-        matches = cap.match_phases(states, load_reference(case))
-        found["captured"] = cap.phase_layout(matches).model_dump()
-        found["slots"] = {phase: [row.model_dump() for row in cap.slot_rows(rows)] for phase, rows in matches.items()}
+        weight, eps = final_norm(case.profile.target)
+        compared = compare_phases(states, load_reference(case), None if weight is None else Norm(weight, eps))
+        differences = phase_differences(trained, compared, target.num_layers)
+        found["captured"] = {phase.value: one.layout for phase, one in compared.items()}
+        found["slots"] = {
+            phase: [row.model_dump() for row in cap.slot_rows(one.matches)] for phase, one in compared.items()
+        }
+        found["differences"] = {
+            phase: {"names": one.names, "kinds": one.kinds, "text": one.text} for phase, one in differences.items()
+        }
+        told = [f"{phase.value}: {one.text}" for phase, one in differences.items()]
     if as_json:
         typer.echo(json.dumps({**found, "notes": [str(note) for note in rule.notes]}, indent=2))
         return
-    rows = [("trained", found["trained"], found["trained"])]
-    rows += [(name, found[name]["prefill"], found[name]["verify"]) for name in ("rule", "captured") if name in found]
-    print_table("Boundaries in the slots of fc", ("", "prefill", "verify"), [tuple(map(str, row)) for row in rows])
-    for note in rule.notes:
-        typer.echo(f"note: {note}")
+    phases = [phase.value for phase in Phase]
+    rows = [("trained", *[trained] * len(phases))]
+    rows += [(name, *map(found[name].get, phases)) for name in ("rule", "captured") if name in found]
+    print_table("Boundaries in the slots of fc", ("", *phases), [tuple(map(str, row)) for row in rows])
+    for line in (*told, *(f"note: {note}" for note in rule.notes)):
+        typer.echo(line)
 
 
 def patch(
