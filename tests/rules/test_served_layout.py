@@ -195,7 +195,8 @@ def test_vllms_deepseek_has_no_embedding_to_give():
 def test_engines_are_read_from_text():
     assert parse_engine("sglang==0.5.9") == Engine("sglang", "0.5.9")
     assert parse_engine(" vLLM ") == Engine("vllm") and str(Engine("vllm", "0.30.0")) == "vllm==0.30.0"
-    for text, words in (("trt", "no rules are known for this engine"), ("sglang==x", "not a version"), ("vllm==", "not a version")):
+    refused = {"trt": "no rules are known for this engine", "sglang==x": "not a version", "vllm==": "not a version"}
+    for text, words in refused.items():
         with pytest.raises(WiringError, match=words):
             parse_engine(text)
     with pytest.raises(WiringError, match="no rules"):
