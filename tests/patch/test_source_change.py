@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from stand_in import FILES, contents, know_the_stand_in, simple_change, write_tree
 
 from wiring.errors import WiringError
-from wiring.patch.source import Standing, apply, prepare, recover, status, undo
+from wiring.patch.source import GRAPH_SITES, Standing, apply, prepare, recover, status, undo
 from wiring.patch.source import change as change_module
 from wiring.patch.source.state import FOLDER, State, replace_source
 
@@ -43,6 +44,26 @@ def test_undo_restores_every_byte_and_leaves_nothing_behind(tree, monkeypatch):
     assert set(undo(tree).changed) == set(FILES)
     assert contents(tree.package) == before and not (tree.package / FOLDER).exists()
     assert status(tree).standing is Standing.NONE
+
+
+def test_the_second_disease_alone_leaves_the_model_as_it_is(tree, monkeypatch):
+    know_the_stand_in(monkeypatch)
+    model = tree.file(MODEL).read_bytes()
+    change = prepare(tree, "deepseek_v2", sites=GRAPH_SITES)
+    assert [edit.site.name for edit in change.edits] == ["graph", "order", "dummy"]
+    assert set(apply(change).changed) == set(FILES) - {MODEL} and tree.file(MODEL).read_bytes() == model
+    # the rest can follow, and one undo takes all of it back
+    assert apply(prepare(tree, "deepseek_v2")).changed == (MODEL,)
+    undo(tree)
+    assert tree.file(MODEL).read_bytes() == model
+
+
+def test_a_package_that_vanished_is_told(tree):
+    change = simple_change(tree)
+    shutil.rmtree(tree.package)
+    for call in (lambda: apply(change), State(tree).locked().__enter__):
+        with pytest.raises(WiringError, match="cannot be written"):
+            call()
 
 
 def test_applied_twice_is_applied_once_and_undone_twice_is_undone_once(tree):

@@ -3,12 +3,13 @@
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 
 import pytest
 from stand_in import write_tree
 
 from wiring.errors import WiringError
-from wiring.patch.source import find_tree
+from wiring.patch.source import find_tree, prepare
 
 
 def test_site_packages_a_checkout_and_the_package_itself_lead_to_the_same_folder(tmp_path):
@@ -38,7 +39,7 @@ def test_an_editable_install_is_followed_by_path_and_by_finder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "version"),
+    ("files", "release"),
     [
         ({"version.py": '__version__ = "0.4.9"\n'}, "0.4.9"),
         (
@@ -53,12 +54,12 @@ def test_an_editable_install_is_followed_by_path_and_by_finder(tmp_path):
         ({"version.py": "__version__ = broken(\n"}, None),
     ],
 )
-def test_the_version_is_read_from_the_trees_own_files(tmp_path, files, version):
+def test_the_version_is_read_from_the_trees_own_files(tmp_path, files, release):
     package = write_tree(tmp_path).package
     for path, text in files.items():
         (package / path).parent.mkdir(exist_ok=True)
         (package / path).write_text(text)
-    assert find_tree(tmp_path).version == version
+    assert find_tree(tmp_path).version == release
 
 
 def test_a_packed_wheel_is_to_be_unpacked_first(tmp_path):
@@ -92,3 +93,13 @@ def test_a_zip_on_the_import_path_is_told(tmp_path):
     code = f"import sys; sys.path[:0] = [{str(wheel)!r}]; from wiring.patch.source import find_tree; find_tree()"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "zip file" in ran.stderr and "Unpack it first" in ran.stderr
+
+
+def test_the_installed_release_needs_one_edit_of_one_line():
+    tree = find_tree()
+    assert tree.installed and tree.version == version("sglang")
+    change = prepare(tree, "DeepseekV3ForCausalLM")
+    assert [edit.site.name for edit in change.edits] == ["setter"]
+    signs = [line[0] for line in change.diff().splitlines()[2:]]
+    assert [sign for sign in signs if sign in "+-"] == ["-", "+", "+"]  # the test, and a comment over it
+    assert prepare(tree, "LlamaForCausalLM").edits == ()

@@ -6,13 +6,25 @@
     apply(change); verify_static(tree, change.edits); undo(tree)
 """
 
-from wiring.patch.source.change import Change, Outcome, Standing, Status, apply, prepare, recover, status, undo
+from wiring.patch.source.change import (
+    GRAPH_SITES,
+    Change,
+    Outcome,
+    Standing,
+    Status,
+    apply,
+    prepare,
+    recover,
+    status,
+    undo,
+)
 from wiring.patch.source.needed import needed_edits, rewrite
 from wiring.patch.source.site import Edit, EditResult, Refusal, Site
 from wiring.patch.source.static import SiteCheck, verify_static
 from wiring.patch.source.tree import SglangTree, find_tree
 
 __all__ = [
+    "GRAPH_SITES",
     "Change",
     "Edit",
     "EditResult",

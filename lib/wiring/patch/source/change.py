@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -82,14 +82,23 @@ class Status:
     text: str
 
 
-def prepare(tree: SglangTree, family: str, plan: Mapping[str, Any] | None = None) -> Change:
+GRAPH_SITES = frozenset({"graph", "order", "dummy"})  # enough for a draft without -1 whose ids verify does not serve
+
+
+def prepare(
+    tree: SglangTree, family: str, plan: Mapping[str, Any] | None = None, sites: Collection[str] | None = None
+) -> Change:
     """Compute the change that makes `tree` serve id -1 for a model family or architecture; nothing is written.
+
+    `plan` is kept in the record. `sites` leaves only the edits of these sites, `GRAPH_SITES` for the second disease
+    alone; the whole must be known all the same.
 
     Raises WiringError with the site and the code found there where an edit is refused.
     """
     edits = needed_edits(tree, family)
     if isinstance(edits, Refusal):
         raise _refused(tree, edits)
+    edits = tuple(edit for edit in edits if sites is None or edit.site.name in sites)
     return Change(tree, edits, _rewritten(tree, edits), {"family": family, **(plan or {})})
 
 

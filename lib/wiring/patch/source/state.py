@@ -165,8 +165,9 @@ class State:
                 if not ignore.exists():
                     ignore.write_text("*\n", encoding="utf-8")
                 return os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except FileNotFoundError:  # the owner of the lock just removed the folder
-                continue
+            except FileNotFoundError as error:  # the owner of the lock just removed the folder
+                if not self.tree.package.is_dir():
+                    raise read_only(self.tree.package, error) from error
             except OSError as error:
                 raise read_only(self.tree.package, error) from error
 
