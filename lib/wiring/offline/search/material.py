@@ -237,5 +237,12 @@ class _Building:
                 expected=f"rows in at least {FEWEST_DOCUMENTS} documents whose label is in the draft's vocabulary",
                 found=f"{len(used)} documents with such rows, {self.outside} rows with a label outside",
             )
-        whole = Material(self.tokens, self.states, self.labels, self.lengths, self.outside)
+        longest = int(self.lengths.max())
+        whole = Material(
+            self.tokens[:, : longest + 1],
+            self.states[:, :, :longest],
+            self.labels[:, :longest],
+            self.lengths,
+            self.outside,
+        )
         return whole if len(used) == len(self.tokens) else whole.documents(used)
