@@ -20,7 +20,7 @@ def test_the_cases_ids_name_other_layers_to_other_programs():
         "sglang==0.5.9": (3, 31, 59),
         "sglang==0.5.12.post1": (3, 31, 59),
         "sglang==0.5.23": (2, 30, 58),  # verbatim since 0.5.13 unless the first id is 1
-        "vllm==0.9.0": (2, 30, 58),  # its own default
+        "vllm==0.18.0": (2, 30, 58),  # its own default
         "vllm": (2, 30, 58),
         "tensorrt-llm": (2, 30, 58),  # its own default
     }
@@ -36,5 +36,5 @@ def test_an_engine_that_fails_has_a_row_that_says_so():
 
 def test_without_ids_only_engines_have_a_reading():
     assert [name for name in by_reader(None)] == [
-        "sglang==0.5.9", "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.9.0", "vllm", "tensorrt-llm"
+        "sglang==0.5.9", "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.18.0", "vllm", "tensorrt-llm"
     ]  # fmt: skip

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from wiring.errors import WiringError
+from wiring.rules import served
 from wiring.rules.sglang import (
     SUPPORTED,
     Speculation,
     config_ids_for,
     requested_ids,
     resolve_speculation,
-    served_layout,
 )
 
 DEEPSEEK, LAYERS = "DeepseekV3ForCausalLM", 61
@@ -41,6 +41,12 @@ def sglang_captures(architecture: str, ids: list[int] | None) -> list[int]:
     return sorted(set(model.model.layers_to_capture))
 
 
+def served_layout(architecture, num_layers, draft_config, **settings):
+    """The rule of the installed release, for a target of this architecture and depth."""
+    target = {"architectures": [architecture], "num_hidden_layers": num_layers}
+    return served.served_layout("sglang", SUPPORTED, target, draft_config, **settings)
+
+
 def config(ids):
     return {"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}
 
@@ -52,8 +58,8 @@ def test_the_rules_are_of_the_installed_release():
 @pytest.mark.parametrize("architecture", FILES)
 @pytest.mark.parametrize("ids", [None, [3, 31, 59], [2, 30, 58], [1, 29, 57], [58, 30, 2], [1, 30, 58]])
 def test_served_layout_is_what_sglang_captures(architecture, ids):
-    served = served_layout(architecture, LAYERS, config(ids) if ids else {})
-    assert list(served.prefill) == list(served.verify) == sglang_captures(architecture, ids)
+    found = served_layout(architecture, LAYERS, config(ids) if ids else {})
+    assert list(found.prefill) == list(found.verify) == list(found.draft_extend) == sglang_captures(architecture, ids)
 
 
 def test_the_embedding_is_boundary_0_on_deepseek_and_id_minus_1_on_llama():
@@ -65,7 +71,7 @@ def test_the_embedding_is_boundary_0_on_deepseek_and_id_minus_1_on_llama():
 
 def test_minus_1_on_deepseek_loses_a_state_unless_the_plugin_reads_it():
     bare = served_layout(DEEPSEEK, LAYERS, config([-1, 2, 30]))
-    assert bare.prefill is None and "only 2 of 3" in bare.notes[-1]
+    assert bare.prefill is None and "only 2 of 3" in str(bare.notes[-1])
     assert served_layout(DEEPSEEK, LAYERS, config([-1, 2, 30]), embedding_plugin=True).verify == (0, 3, 31)
 
 
@@ -75,9 +81,9 @@ def test_duplicate_ids_collapse():
 
 
 def test_a_key_at_the_top_level_is_ignored_and_said():
-    served = served_layout(DEEPSEEK, LAYERS, {"eagle_aux_hidden_state_layer_ids": [0, 3, 31]})
-    assert served.verify == (2, 30, 58)
-    assert "top level" in served.notes[0]
+    found = served_layout(DEEPSEEK, LAYERS, {"eagle_aux_hidden_state_layer_ids": [0, 3, 31]})
+    assert found.verify == (2, 30, 58)
+    assert "top level" in str(found.notes[0])
     assert requested_ids({"eagle_aux_hidden_state_layer_ids": [0, 3, 31]}) is None
 
 

@@ -15,7 +15,7 @@ TRAINERS = {
     "SafeAILab, speculators from 0.5 on": Dialect.INPUT_ID,
 }
 # Releases between which the meaning of a draft's ids changed.
-CONSUMERS = ("sglang==0.5.9", "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.9.0", "vllm", "tensorrt-llm")
+CONSUMERS = ("sglang==0.5.9", "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.18.0", "vllm", "tensorrt-llm")
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,14 @@ Another release numbers layers differently, so every rule here names the release
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from packaging.version import Version
 
-from wiring.boundary import Layout
 from wiring.errors import WiringError
 from wiring.rules.sglang_layers import Ids
-from wiring.rules.sglang_serving import EMBEDDING_ID, requested_ids, rule_of, serve
+from wiring.rules.sglang_serving import EMBEDDING_ID, requested_ids, rule_of
 
 __all__ = [
     "ACCEPT_RULE",
@@ -26,7 +24,6 @@ __all__ = [
     "config_ids_for",
     "requested_ids",
     "resolve_speculation",
-    "served_layout",
 ]
 
 SUPPORTED = "0.5.23"
@@ -50,23 +47,6 @@ class Speculation:
                 raise WiringError(
                     "speculation needs whole numbers from 1", where=name, expected=">= 1", found=getattr(self, name)
                 )
-
-
-class PlainLayout(NamedTuple):
-    """A served layout with its notes as sentences."""
-
-    prefill: Layout | None
-    verify: Layout | None
-    notes: tuple[str, ...]
-
-
-def served_layout(
-    architecture: str, num_layers: int, draft_config: Mapping[str, Any], *, embedding_plugin: bool = False
-) -> PlainLayout:
-    """`wiring.rules.served.served_layout` of this release, for a target named by architecture and layers alone."""
-    target = {"architectures": [architecture], "num_hidden_layers": num_layers}
-    served = serve(SUPPORTED, target, draft_config, embedding_plugin=embedding_plugin)
-    return PlainLayout(served.prefill, served.verify, tuple(map(str, served.notes)))
 
 
 def config_ids_for(architecture: str, layout: Sequence[int]) -> tuple[int, ...] | None:
