@@ -318,16 +318,23 @@ def test_same_size_in_the_same_second_is_another_file_to_python(tmp_path):
     assert value_of(module) == 2
 
 
-def test_two_writers_cannot_share_a_lock_file_that_was_removed(tree):
-    """The folder goes with the patch; who waited on the old lock takes the new one."""
-    held = State(tree)
-    with held.locked():
-        (held.folder / "lock").unlink()
-        with State(tree).locked(wait_seconds=0.2):
-            handle = os.open(held.folder / "lock", os.O_RDWR)
-            with pytest.raises(BlockingIOError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.close(handle)
+def test_two_writers_cannot_share_a_lock_file_that_was_removed(tree, monkeypatch):
+    """The lock goes with the folder: whoever opened the old file just before must take the new one."""
+    path, real, calls = State(tree).folder / "lock", fcntl.flock, []
+
+    def removed_meanwhile(handle, how):
+        calls.append(handle)
+        if len(calls) == 1:
+            path.unlink()
+        return real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    with State(tree).locked():
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+        with pytest.raises(BlockingIOError):
+            real(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+    assert len(calls) == 2
 
 
 steps = st.lists(st.sampled_from(["apply", "more", "undo", "recover", "status", "touch", "untouch"]), max_size=8)
