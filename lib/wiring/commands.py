@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from wiring.accuracy_command import EXAMPLES, accuracy
 from wiring.errors import WiringError
 from wiring.lint_command import LINT_EXAMPLES, lint
+from wiring.patch_command import app as patch
 from wiring.search_command import SEARCH_EXAMPLES, search
 
 ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
@@ -30,13 +30,10 @@ def add_to(app: typer.Typer) -> None:
         (lint, LINT_EXAMPLES),
         (search, SEARCH_EXAMPLES),
         (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
-        (
-            patch,
-            "Examples: `wiring patch` (plan, preview) · `wiring patch --apply cured/` · `wiring patch --undo cured/`",
-        ),
         (rebenchmark, "Examples: `wiring rebenchmark` · `wiring rebenchmark my.yaml --form plugin`"),
     ):
         app.command(epilog=example)(command)
+    app.add_typer(patch)
 
 
 def throughput(profile: ProfileArgument = "cpu-tiny", run: RunOption = "", as_json: JsonOption = False) -> None:
@@ -102,41 +99,6 @@ def layout(
     print_table("Boundaries in the slots of fc", ("", *phases), [tuple(map(str, row)) for row in rows])
     for line in (*told, *(f"note: {note}" for note in rule.notes)):
         typer.echo(line)
-
-
-def patch(
-    profile: ProfileArgument = "cpu-tiny",
-    form: FormOption = "",
-    apply: Annotated[
-        Path | None, typer.Option("--apply", help="Make a cured copy of the draft in this folder.")
-    ] = None,
-    undo: Annotated[Path | None, typer.Option("--undo", help="Remove a cured copy that --apply made.")] = None,
-) -> None:
-    """Plan and preview the cure; with --apply make a cured copy of the draft (notebook 04).
-
-    The draft itself is never written.
-    """
-    from wiring.case.profile import load_profile
-    from wiring.patch import draft_copy
-
-    if undo is not None:
-        draft_copy.undo(undo)
-        typer.echo(f"Removed {undo}")
-        return
-    loaded = load_profile(profile)
-    cures = _plan(loaded)
-    if not cures:
-        typer.echo(f"Nothing to do: the trained layout {loaded.layout} is served already.")
-        return
-    chosen = _choose(cures, form)
-    if apply is None:
-        for cure in [chosen] if form else cures:
-            typer.echo(f"{cure.form}: serves {cure.layout}; {cure.why}\n{draft_copy.preview(loaded.draft, cure)}\n")
-        return
-    patched = draft_copy.apply(loaded.draft, chosen, apply)
-    typer.echo(f"Cured copy ({chosen.form}): {patched.folder}")
-    for name, value in sorted(patched.environment.items()):
-        typer.echo(f"Start its server with {name}={value}")
 
 
 def rebenchmark(

@@ -59,7 +59,8 @@ def asked(monkeypatch, tmp_path):
 
 
 def commands():
-    return sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+    groups = [group.typer_instance.info.name for group in app.registered_groups]
+    return sorted([*groups, *(command.name or command.callback.__name__ for command in app.registered_commands)])
 
 
 def test_there_is_a_command_for_everything():

@@ -20,6 +20,7 @@ class Form(StrEnum):
 
     CONFIG = "config"  # other layer ids in a copy of the draft's config
     PLUGIN = "plugin"  # the -1 convention, by SGLang's own plugin entry point
+    SOURCE = "source"  # the same, by edits of SGLang's files
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,239 @@
+"""`wiring patch plan|diff|apply|verify|undo|status`: the cure for one SGLang, one target and one draft. Thin."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wiring.errors import WiringError
+
+if TYPE_CHECKING:
+    from wiring.patch.planner import CurePlan, PlannedCure
+    from wiring.patch.source import SglangTree
+
+app = typer.Typer(
+    name="patch",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Plan the smallest change that serves the trained layout in every phase; show, apply, verify and undo it. "
+    "Exit status: 0 done, or nothing to do; 2 refused, with the reason.",
+    epilog="Examples: `wiring patch plan` (the tiny pair) · "
+    "`wiring patch diff --sglang DIR --target DIR --draft DIR --layout 0,3,31 --form source` · "
+    "`wiring patch apply --out cured/` · `wiring patch undo --out cured/`",
+)
+
+Sglang = Annotated[
+    Path | None, typer.Option("--sglang", help="Folder that holds the package sglang. [default: the installed one]")
+]
+Target = Annotated[Path | None, typer.Option("--target", help="Folder of the target. [default: the tiny one]")]
+Draft = Annotated[Path | None, typer.Option("--draft", help="Folder of the draft. [default: the tiny one]")]
+Wanted = Annotated[str, typer.Option("--layout", help="Boundaries that the draft was trained on: 0,3,31.")]
+FormName = Annotated[str, typer.Option("--form", help="config, plugin or source. [default: the first planned]")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder of the cured copy of the draft.")]
+Graphs = Annotated[bool, typer.Option("--cuda-graphs/--no-cuda-graphs", help="Whether decoding replays CUDA graphs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+@app.command("plan")
+def plan_command(
+    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", form: FormName = "",
+    cuda_graphs: Graphs = True, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Which cures there are, least invasive first, and why a smaller one does not do."""
+    _, _, plan = _planned(sglang, target, draft, layout, cuda_graphs)
+    cures = [_chosen(plan, form)] if form and plan.cures else plan.cures
+    if as_json:
+        typer.echo(json.dumps(_as_json(plan, cures), indent=2))
+    else:
+        typer.echo(plan.advice)
+        for cure in cures:
+            typer.echo(f"\n{cure.form}: serves {cure.served.verify} in {', '.join(cure.phases)}")
+            for change in cure.changes:
+                typer.echo(f"  changes {change}")
+            typer.echo(f"  why: {cure.reason}")
+        for short in plan.short:
+            typer.echo(f"\n{short.form}: does not do. {short.reason}")
+    if not plan.cures and not plan.nothing_to_do:
+        raise typer.Exit(2)
+
+
+@app.command("diff")
+def diff_command(
+    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", form: FormName = "",
+    cuda_graphs: Graphs = True, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """The change as a unified diff; nothing is written."""
+    folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
+    cure = None if plan.nothing_to_do else _chosen(plan, form)
+    text = plan.advice if cure is None else _diff(folder, tree, cure)
+    typer.echo(json.dumps({"diff": "" if cure is None else text}) if as_json else text)
+
+
+@app.command("apply")
+def apply_command(
+    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", form: FormName = "",
+    out: Out = None, cuda_graphs: Graphs = True, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Make the change: the cured copy of the draft at --out, and for the source form the edits of SGLang's files.
+
+    The draft itself is never written. Source edits are kept in a record beside the package and undone byte for byte.
+    """
+    from wiring.patch import draft_copy
+    from wiring.patch.plan import Form
+    from wiring.patch.source import apply, prepare
+
+    folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
+    if plan.nothing_to_do:
+        _tell({"done": [plan.advice]}, as_json)
+        return
+    cure = _chosen(plan, form)
+    if out is None:
+        raise WiringError(
+            "the draft needs other ids, and its own files are never written",
+            where="--out",
+            expected="a folder for the cured copy",
+            remedy="Name one with --out",
+        )
+    done = []
+    if cure.form is Form.SOURCE:
+        change = prepare(tree, cure.family, {"ids": list(cure.ids)}, _sites(cure))
+        done.append(apply(change).text)
+    copied = draft_copy.apply(folder, cure, out)
+    done.append(f"cured copy of the draft: {copied.folder}")
+    done += [f"start its server with {name}={value}" for name, value in sorted(copied.environment.items())]
+    _tell({"form": cure.form.value, "done": done}, as_json)
+
+
+@app.command("verify")
+def verify_command(
+    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "",
+    cuda_graphs: Graphs = True, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Read SGLang's files again: does the patched code stand at every site? Exit status 2 where it does not."""
+    from wiring.patch.source import Refusal, find_tree, needed_edits, verify_static
+
+    tree = find_tree(sglang)
+    edits = needed_edits(tree, _architecture(target))
+    if isinstance(edits, Refusal):
+        raise WiringError("the source form does not know this code", where=tree.package, found=str(edits))
+    checks = verify_static(tree, edits)
+    rows = [{"site": str(check.site), "stands": check.stands, "text": check.text} for check in checks]
+    lines = [f"{'stands' if row['stands'] else 'MISSING'}: {row['site']}: {row['text']}" for row in rows]
+    _tell({"sites": rows}, as_json, lines)
+    if not all(check.stands for check in checks):
+        raise typer.Exit(2)
+
+
+@app.command("undo")
+def undo_command(sglang: Sglang = None, out: Out = None, as_json: AsJson = False) -> None:
+    """Remove the cured copy at --out; without --out, restore SGLang's files byte for byte."""
+    from wiring.patch import draft_copy
+    from wiring.patch.source import find_tree, undo
+
+    if out is not None:
+        draft_copy.undo(out)
+        _tell({"done": [f"removed {out}"]}, as_json)
+        return
+    _tell({"done": [undo(find_tree(sglang)).text]}, as_json)
+
+
+@app.command("status")
+def status_command(
+    sglang: Sglang = None,
+    recover: Annotated[bool, typer.Option("--recover", help="Finish what a killed call began.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Whether SGLang's files carry the patch, were changed since, or were left in the middle of a change."""
+    from wiring.patch.source import find_tree, status
+    from wiring.patch.source import recover as finish
+
+    tree = find_tree(sglang)
+    if recover:
+        typer.echo(finish(tree).text, err=True)
+    found = status(tree)
+    _tell({"standing": found.standing.value, "files": dict(found.files), "text": found.text}, as_json, [found.text])
+
+
+def _planned(
+    sglang: Path | None, target: Path | None, draft: Path | None, layout: str, cuda_graphs: bool
+) -> tuple[Path, SglangTree, CurePlan]:
+    """The draft's folder, SGLang's files, and the plan."""
+    from wiring.boundary import parse_layout
+    from wiring.case.profile import load_profile
+    from wiring.files.target import read_target_config
+    from wiring.files.tensors import read_json
+    from wiring.patch.planner import plan_cures
+    from wiring.patch.source import find_tree
+
+    if len({target is None, draft is None, not layout}) > 1:
+        raise WiringError("--target, --draft and --layout belong together", found="some of them")
+    if draft is None or target is None:
+        tiny = load_profile("cpu-tiny")
+        target, draft, wanted = tiny.target, tiny.draft, tiny.layout
+    else:
+        wanted = parse_layout(layout)
+    config, tree = read_target_config(target), find_tree(sglang)
+    if tree.version is None:
+        raise WiringError("these files do not say which release they are", where=tree.package)
+    asked = read_json(draft / "config.json", "the draft's config")
+    plan = plan_cures(tree.version, config.raw, asked, wanted, tree=tree, cuda_graphs=cuda_graphs)
+    return draft, tree, plan
+
+
+def _chosen(plan: CurePlan, form: str) -> PlannedCure:
+    if form and form not in ("config", "plugin", "source"):
+        raise WiringError("no such form", where="--form", expected="config, plugin or source", found=form)
+    for cure in plan.cures:
+        if form in ("", cure.form):
+            return cure
+    told = [short.reason for short in plan.short if short.form == form]
+    raise WiringError(
+        f"the {form} form does not do here" if form else "no cure is known", where=f"SGLang {plan.version}",
+        found=told[0] if told else plan.advice,
+    )  # fmt: skip
+
+
+def _architecture(target: Path | None) -> str:
+    from wiring.case.profile import load_profile
+    from wiring.files.target import read_target_config
+
+    return read_target_config(target or load_profile("cpu-tiny").target).architecture
+
+
+def _sites(cure: PlannedCure) -> frozenset[str]:
+    return frozenset(edit.site.name for edit in cure.edits)
+
+
+def _diff(draft: Path, tree: SglangTree, cure: PlannedCure) -> str:
+    from wiring.patch import draft_copy
+    from wiring.patch.source import prepare
+
+    text = draft_copy.preview(draft, cure)
+    if cure.edits:
+        plan = prepare(tree, cure.family, {"ids": list(cure.ids)}, _sites(cure))
+        text += "\n\n" + plan.diff()
+    return text
+
+
+def _as_json(plan: CurePlan, cures: tuple[PlannedCure, ...] | list[PlannedCure]) -> dict[str, Any]:
+    rows = [
+        {"form": c.form, "ids": list(c.ids), "phases": list(c.phases), "changes": list(c.changes), "reason": c.reason}
+        for c in cures
+    ]
+    return {
+        "version": plan.version,
+        "wanted": list(plan.wanted),
+        "served": {phase: plan.now[phase] for phase in ("prefill", "verify", "draft_extend")},
+        "nothing_to_do": plan.nothing_to_do,
+        "advice": plan.advice,
+        "cures": rows,
+        "refused": [{"form": s.form, "phases": list(s.phases), "reason": s.reason} for s in plan.short],
+    }
+
+
+def _tell(found: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:
+    for line in [json.dumps(found, indent=2)] if as_json else lines if lines is not None else found["done"]:
+        typer.echo(line)
