@@ -85,7 +85,7 @@ def test_both_searches_name_the_planted_layout(layout):
     by_all = search(draft, material, exhaustive=True)
     by_slots = search(draft, material)
     assert by_all.layout == by_slots.layout == layout
-    assert by_all.compared == 1000 and by_slots.compared < 100
+    assert by_all.compared == 1000 and by_slots.compared < 150
     best = by_all.ranking[0]
     assert (best.difference, best.low, best.high) == (0, 0, 0)
     assert [row.cross_entropy for row in by_all.ranking] == sorted(row.cross_entropy for row in by_all.ranking)

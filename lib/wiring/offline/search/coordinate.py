@@ -3,7 +3,8 @@
 k (L+1) layouts for a round instead of (L+1)^k. A slot that is right while others are wrong does not always look right,
 so there are several starts: evenly spread boundaries, the same in reverse, and random ones, until two end alike. From
 the best end all orders of its boundaries are tried, and pairs of slots together around them; a change starts the rounds
-again. All layouts that differ in one slot from where this ends are in the last comparison.
+again. All layouts that differ in one slot from where this ends are then compared on all documents, and again around the
+best of these, until it is the best of its own neighbours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
 
 from wiring.boundary import Layout
 from wiring.offline.search.halving import survivors
@@ -31,8 +31,8 @@ def coordinate_search(
     levels: Sequence[Extent],
     seed: int = 0,
     progress: Callable[[str], None] = lambda text: None,
-) -> tuple[Tensor, list[Layout]]:
-    """The layouts worth a last comparison [B, n], and where each start ended. levels: growing extents.
+) -> tuple[Layout, list[Layout]]:
+    """The layout found, and where each start ended. levels: growing extents.
 
     Starts are walked on the first two levels, until two of them end alike, STARTS of them at most.
     """
@@ -44,8 +44,7 @@ def coordinate_search(
         if ends[-1] in ends[:-1]:
             break
     progress("finishing")
-    winner = walk.finish(walk.best(ends)(list(levels)), list(levels))
-    return torch.tensor(sorted({*neighbours(winner, num_layers), *walk.near_pairs(winner), *ends})), ends
+    return walk.finish(walk.best(ends)(list(levels)), list(levels)), ends
 
 
 class Walk:
@@ -70,22 +69,10 @@ class Walk:
         """Rounds, then orders and near pairs, until neither changes the layout."""
         for _ in range(_ROUNDS):
             before = layout = self.rounds(layout, levels)
-            layout = self.best({*itertools.permutations(layout), *self.near_pairs(layout)})(levels)
+            layout = self.best({*itertools.permutations(layout), *near_pairs(layout, self.boundaries[-1])})(levels)
             if layout == before:
                 break
         return layout
-
-    def near_pairs(self, layout: Layout) -> set[Layout]:
-        """Layouts in which two slots move by up to _NEAR layers at once."""
-        steps = range(-_NEAR, _NEAR + 1)
-        found = {layout}
-        for a, b in itertools.combinations(range(len(layout)), 2):
-            for da, db in itertools.product(steps, steps):
-                moved = list(layout)
-                moved[a], moved[b] = moved[a] + da, moved[b] + db
-                if all(boundary in self.boundaries for boundary in moved):
-                    found.add(tuple(moved))
-        return found
 
     def best(self, layouts) -> Callable[[list[Extent]], Layout]:
         """The best of `layouts` by halving over the levels."""
@@ -101,9 +88,22 @@ def first_layouts(num_layers: int, slots: int, count: int, seed: int) -> list[La
     return list(dict.fromkeys([spread, spread[::-1], *map(tuple, drawn)]))[:count]
 
 
-def neighbours(layout: Layout, num_layers: int) -> set[Layout]:
-    """The layout, and all that differ from it in one slot."""
-    found = {layout}
+def around(layout: Layout, num_layers: int) -> set[Layout]:
+    """The layout, all that differ from it in one slot, and those in which two slots move a little."""
+    found = near_pairs(layout, num_layers)
     for slot in range(len(layout)):
         found |= {(*layout[:slot], b, *layout[slot + 1 :]) for b in range(num_layers + 1)}
+    return found
+
+
+def near_pairs(layout: Layout, num_layers: int) -> set[Layout]:
+    """The layout, and those in which two slots move by up to _NEAR layers at once."""
+    steps = range(-_NEAR, _NEAR + 1)
+    found = {layout}
+    for a, b in itertools.combinations(range(len(layout)), 2):
+        for da, db in itertools.product(steps, steps):
+            moved = list(layout)
+            moved[a], moved[b] = moved[a] + da, moved[b] + db
+            if all(0 <= boundary <= num_layers for boundary in moved):
+                found.add(tuple(moved))
     return found

@@ -17,6 +17,7 @@ from torch import Tensor
 from wiring.offline.search.losses import Extent, Losses
 
 GROWTH = 4  # rows from one level to the next
+LEVELS = 4  # at most, before all documents
 SHARE = 16  # one of so many layouts goes on
 LEAST = 16  # layouts that a level keeps at least
 
@@ -36,7 +37,7 @@ def extents(losses: Losses, first_rows: int, documents: int) -> list[Extent]:
     counts = losses.material.counted.long()  # [D, T]
     found: list[Extent] = []
     wanted, used = first_rows, 2
-    while used <= max(documents // 2, 2):
+    while used <= documents and len(found) < LEVELS:
         by_length = counts[:used].sum(0).cumsum(0)  # counted rows of windows of 1, 2, .. rows
         found.append(Extent(used, int((by_length < wanted).sum().clamp(max=counts.shape[1] - 1)) + 1))
         wanted, used = wanted * GROWTH, used * 2

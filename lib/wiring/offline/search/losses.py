@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TEMPERATURE = 4.0
 _BYTES = 24 << 20  # of what a layer holds at once: more than the cache is slower, less is more calls
+_ROWS = 256  # but so many rows at least, for which a wide draft's weights are read once
 _LEAVE_OUT = 0.7  # share of rows that count, below which the others are not finished by the layer
 
 
@@ -65,7 +66,7 @@ class Losses:
         """Summed cross-entropy of the counted rows [temperatures, B, documents] float64, in nats, of layouts [B, n]."""
         layouts = torch.as_tensor(layouts, dtype=torch.int64)
         rows = extent.documents * extent.rows
-        size = max(1, _BYTES // (self._row_bytes * rows))
+        size = max(1, max(_BYTES // self._row_bytes, _ROWS) // rows)
         return torch.cat([self._sums(part, extent, temperatures) for part in layouts.split(size)], 1)
 
     def means(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from wiring.boundary import Layout
 from wiring.errors import WiringError
-from wiring.offline.search.coordinate import coordinate_search
+from wiring.offline.search.coordinate import around, coordinate_search
 from wiring.offline.search.fitting import Control, controls, paired, verdict
-from wiring.offline.search.halving import Level, all_layouts, extents, levels_of, survivors
-from wiring.offline.search.losses import TEMPERATURE, Losses
+from wiring.offline.search.halving import SHARE, Level, all_layouts, extents, levels_of, survivors
+from wiring.offline.search.losses import TEMPERATURE, Extent, Losses
 from wiring.offline.search.material import Material
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ RULE = (
     "own choice, on rows where the text goes on with that choice (saved states: where their mask counts) and the "
     "draft's vocabulary holds it"
 )
+FEW_SHARE = 4  # of the few hundred layouts of a coordinate search, all of them likely, more go on
+NEXT = 2  # layers, over all slots together
+AGAIN = 6  # comparisons around the best layout at most
 FIRST_ROWS = 16  # counted rows of the first level
 AFFORDABLE = 2e13  # multiply-adds of an exhaustive first level: some ten minutes on two cores
 
@@ -96,18 +100,22 @@ def search(
     losses = Losses(draft, material)
     slots, num_layers = draft.config.num_slots, material.num_layers
     levels = extents(losses, FIRST_ROWS, len(known))
-    ends: list[Layout] = []
     if exhaustive:
         check_affordable(draft, num_layers)
-        candidates = all_layouts(num_layers, slots)
+        candidates, ends = all_layouts(num_layers, slots), []
+        left, ranked, sums, plain = _compared(losses, candidates, levels, SHARE, progress)
     else:
-        candidates, ends = coordinate_search(losses, num_layers, levels, seed=seed, progress=progress)
-    left, ranked = survivors(losses, candidates, levels, progress=progress)
-    progress(f"all documents: {len(left)} layouts")
-    sums, plain = losses.sums(left, losses.whole, (TEMPERATURE, 1.0)).numpy()  # [B, D], the searched documents first
-    order = sums.sum(1).argsort(kind="stable")
-    left, sums, plain = left[torch.from_numpy(order)], sums[order], plain[order]
-    rows = losses.rows(losses.whole).numpy()
+        winner, ends = coordinate_search(losses, num_layers, levels, seed=seed, progress=progress)
+        for _ in range(AGAIN):  # until the best of all documents has no better neighbour
+            near = around(winner, num_layers)
+            candidates = torch.tensor(sorted({*near, *ends}))
+            # Next to it, few rows decide nothing.
+            always = {one for one in near if sum(abs(a - b) for a, b in zip(one, winner, strict=True)) <= NEXT}
+            left, ranked, sums, plain = _compared(losses, candidates, levels, FEW_SHARE, progress, always)
+            before, winner = winner, tuple(left[0].tolist())
+            if winner == before:
+                break
+    rows = losses.rows(losses.whole).numpy()  # [D], as all sums: the searched documents first
     ranking = tuple(
         Ranked(tuple(layout), float(one.sum() / rows.sum()), *map(float, bound), float(same.sum() / rows.sum()))
         for layout, one, bound, same in zip(left.tolist(), sums, paired(sums, sums[0], rows, seed), plain, strict=True)
@@ -131,6 +139,26 @@ def search(
         ends=tuple(ends),
         seconds=time.monotonic() - began,
     )
+
+
+def _compared(
+    losses: Losses,
+    candidates: Tensor,
+    levels: list[Extent],
+    share: int,
+    progress: Callable[[str], None],
+    always: Collection[Layout] = (),
+) -> tuple[Tensor, list[tuple[Extent, Tensor]], np.ndarray, np.ndarray]:
+    """Halve, then compare what is left, and `always`, on all documents.
+
+    Best first: layouts [B, n], the order at each level, and summed losses [B, D] at TEMPERATURE and at 1.
+    """
+    left, ranked = survivors(losses, candidates, levels, share=share, progress=progress)
+    left = torch.tensor(list(dict.fromkeys([*map(tuple, left.tolist()), *sorted(always)])))
+    progress(f"all documents: {len(left)} layouts")
+    sums, plain = losses.sums(left, losses.whole, (TEMPERATURE, 1.0)).numpy()
+    order = sums.sum(1).argsort(kind="stable")
+    return left[torch.from_numpy(order)], ranked, sums[order], plain[order]
 
 
 def halves(documents: int) -> tuple[list[int], list[int]]:
