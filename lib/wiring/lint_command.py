@@ -66,9 +66,14 @@ def lint(
     Says which boundaries are served in each phase, and every disagreement with its kind of fault and its remedy.
     """
     from wiring.boundary import parse_layout
+    from wiring.offline.lint import READ
     from wiring.offline.lint import lint as check
 
     given = _assignments(args or ())
+    unread = sorted(set(given) - READ - {"eagle3_layers_to_capture"})
+    if unread and not server:
+        raise WiringError("lint reads no argument of this name", where="--arg", expected=", ".join(sorted(READ)),
+                          found=unread[0], remedy="Leave it out, or correct its spelling")  # fmt: skip
     extra = ({"tp_size": tp} if tp else {}) | ({"disable_cuda_graph": True} if no_cuda_graphs else {})
     ids = given.pop("eagle3_layers_to_capture", None)
     view = _server_view(server, given, extra)
@@ -84,6 +89,8 @@ def lint(
     _write(json.dumps(result.as_json(), indent=2) + "\n" if as_json else _tables(result))
     if result.errors:
         raise typer.Exit(1)
+    if target is not None and result.served is None:  # the layout, which is what lint is for, could not be checked
+        raise typer.Exit(2)
 
 
 def _engine(text: str, view: ServerView | None) -> Engine:

@@ -215,3 +215,22 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path):
 def test_help_and_registration():
     result = CliRunner().invoke(program.app, ["lint", "--help"], terminal_width=100)
     assert result.exit_code == 0 and "--trained" in result.output and "Exit status" in result.output
+
+
+def test_what_cannot_be_checked_is_not_called_healthy(call, tmp_path):
+    status, out, _ = call("--draft", TINY / "target", *PAIR, "--json")
+    told = [finding["evidence"] for finding in json.loads(out)["findings"] if finding["kind"] == 7]
+    assert status == 1 and any("no EAGLE-3 draft" in evidence for evidence in told)
+    unknown = json.loads((TINY / "target" / "config.json").read_text()) | {"architectures": ["FooForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(unknown))
+    status, out, _ = call("--draft", TINY / "draft", "--target", tmp_path, "--json")
+    assert status == 2 and json.loads(out)["served"]["verify"] is None
+    newer = ("--engine", "sglang==9.9", "--trained", "3,31,59", "--json")
+    status, out, _ = call("--draft", TINY / "draft", "--target", TINY / "target", *newer)
+    assert status == 0 and "newer than the newest release read" in str(json.loads(out)["not_checked"])
+
+
+def test_a_misspelt_argument_or_layout_is_refused(call):
+    for words, told in ((("--arg", "nosuch=1"), "no argument of this name"), (("--trained", "0,3"), "fits neither")):
+        status, out, err = call("--draft", TINY / "draft", *PAIR, *words)
+        assert (status, out) == (2, "") and told in err

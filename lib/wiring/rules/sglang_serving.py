@@ -132,10 +132,10 @@ def _on_the_release(release: Version) -> tuple[Note, ...]:
         )
     if release > Version(table.NEWEST):
         text = f"SGLang {release} is newer than the newest release read: the rules of {table.NEWEST} are assumed"
-        return (Note(1, "warning", text, "Confirm the layout by capture"),)
+        return (Note(0, "warning", text, "Confirm the layout by capture"),)
     if release.is_prerelease or release.is_devrelease or release.local:
         text = f"SGLang {release} was not read itself: the rules of the released versions around it are assumed"
-        return (Note(1, "note", text, "Confirm the layout by capture"),)
+        return (Note(0, "note", text, "Confirm the layout by capture"),)
     return ()
 
 

@@ -2,6 +2,6 @@
 
 from wiring.offline.lint.checks import CHECKS, LintResult, lint
 from wiring.offline.lint.finding import LintFinding, NotChecked
-from wiring.offline.lint.server import Changed, ServerView
+from wiring.offline.lint.server import READ, Changed, ServerView
 
-__all__ = ["CHECKS", "Changed", "LintFinding", "LintResult", "NotChecked", "ServerView", "lint"]
+__all__ = ["CHECKS", "READ", "Changed", "LintFinding", "LintResult", "NotChecked", "ServerView", "lint"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from wiring.boundary import Layout, Phase, check_layout
 from wiring.errors import WiringError
+from wiring.files.draft_config import DEFAULT_SLOTS, named_slots
 from wiring.offline.lint import embedding, forward, layout, numbers, rope, sizes, speculation, tensors, vocabulary
 from wiring.offline.lint.finding import LintFinding, NotChecked
 from wiring.offline.lint.server import ServerView
@@ -123,6 +124,12 @@ def lint(
     theirs = read_target_view(target) if target is not None else None
     if trained is not None:
         check_layout(trained, theirs.config.num_layers if theirs else None)
+        fits = {_slots(ours) or 0, named_slots(ours.config, ours.producer) or DEFAULT_SLOTS}
+        if len(trained) not in fits:
+            raise WiringError(
+                "the trained layout fits neither the draft's fc nor its config", where="--trained",
+                expected=f"{' or '.join(map(str, sorted(fits - {0})))} boundaries", found=",".join(map(str, trained)),
+            )  # fmt: skip
     served, unserved = _served(engine, ours, theirs, server, embedding_plugin, engine_ids)
     layers = theirs.config.num_layers if theirs else None
     known = said(trained) if trained is not None else recorded(ours.config, ours.producer, layers, _slots(ours))

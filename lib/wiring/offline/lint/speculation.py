@@ -10,6 +10,8 @@ from wiring.offline.lint.finding import LintFinding
 from wiring.offline.lint.view import View
 from wiring.rules.sglang import Speculation, resolve_speculation
 
+# The EAGLE-3 drafts that SGLang 0.5.23 loads by name (`srt/models`), and the name that has a finding of its own.
+_LOADED = {"LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3DeepseekV2ForCausalLM"}
 _SPECULATION = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 
 
@@ -40,6 +42,16 @@ def architecture(view: View) -> list[LintFinding]:
     SGLang 0.5.23 takes the class by name (`LlamaForCausalLMEagle3`); SafeAILab's files name LlamaForCausalLM.
     """
     names = list(view.draft.config.get("architectures") or [])
+    if view.draft.tensors is not None and "fc.weight" not in view.draft.named:
+        return [LintFinding(
+            7, "error", view.draft.where, "there is no fc.weight among its tensors: this is no EAGLE-3 draft",
+            "Point --draft to the draft's folder, --target to the target's",
+        )]  # fmt: skip
+    if view.sglang and names and view.draft.producer in FLAT and not set(names) & _LOADED and _is_eagle3(view):
+        return [LintFinding(
+            7, "error", f"{view.draft.where}: architectures", f"SGLang has no draft model {', '.join(names)}",
+            'Write "architectures": ["LlamaForCausalLMEagle3"] into a copy of the draft\'s config',
+        )]  # fmt: skip
     if _is_eagle3(view) is False:
         return [LintFinding(
             7, "error", f"{view.draft.where}: architectures", f"{', '.join(names)} is no EAGLE-3 draft",
