@@ -32,3 +32,12 @@ def with_shuffled_fc(draft: Eagle3Draft, seed: int = 0) -> Eagle3Draft:
     order = torch.randperm(draft.fc.weight.shape[1], generator=torch.Generator().manual_seed(seed))
     spoilt.fc.weight.copy_(draft.fc.weight[:, order.to(draft.fc.weight.device)])
     return spoilt
+
+
+@torch.no_grad()
+def with_swapped_slots(draft: Eagle3Draft) -> Eagle3Draft:
+    """A copy of the draft with the first two slots of `fc` swapped: its layout is the draft's with these two swapped."""
+    swapped = copy.deepcopy(draft)
+    first, second, *others = draft.fc.weight.split(draft.config.target_hidden_size, dim=1)  # [H_draft, H] per slot
+    swapped.fc.weight.copy_(torch.cat([second, first, *others], dim=1))
+    return swapped
