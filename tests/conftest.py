@@ -79,7 +79,8 @@ def five():
         ArgumentRow(name="draft_tokens", asked=8, resolved=6, overridden=True, reason="top-k 1"),
     )
     arms = dict(plain=arm("plain", 16, 1.0), as_served=arm("as served", 14, 0.9, 1.06))
-    cure = dict(diff="", embedding_rows=5, embedding_rows_bit_equal=5, outputs_as_plain=True, environment={})
+    cure = dict(diff="", embedding_rows=5, embedding_rows_bit_equal=5, outputs_as_plain=True)
+    cure |= dict(environment={}, changes=(), reason="")
     return {
         "01_throughput": a.Throughput(
             **common("one"),

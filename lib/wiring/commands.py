@@ -111,25 +111,21 @@ def rebenchmark(
     from wiring.show.progress import say
 
     case = open_case(profile=profile, run=run, measure="live")
-    cures = _plan(case.profile)
-    if not cures:
-        raise WiringError("nothing to cure: the trained layout is served already", where=case.profile.draft)
-    measured = measure_cured(case, _choose(cures, form), progress=say)
+    measured = measure_cured(case, _choose(_plan(case.profile), form), progress=say)
     _print_arms(case, measured, (PLAIN, AS_SERVED, CURED), as_json)
 
 
 def _plan(profile):
     from wiring.files.target import read_target_config
     from wiring.files.tensors import read_json
-    from wiring.patch.plan import plan
+    from wiring.patch.plan import plan_cures
+    from wiring.rules.sglang import SUPPORTED
 
-    target = read_target_config(profile.target)
-    return plan(
-        target.architecture,
-        target.num_layers,
-        read_json(profile.draft / "config.json", "the draft's config"),
-        profile.layout,
-    )
+    config = read_json(profile.draft / "config.json", "the draft's config")
+    plan = plan_cures(SUPPORTED, read_target_config(profile.target).raw, config, profile.layout)
+    if not plan.cures:
+        raise WiringError("there is nothing to measure a cure of", where=profile.draft, found=plan.advice)
+    return plan.cures
 
 
 def _choose(cures, form: str):

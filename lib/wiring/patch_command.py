@@ -11,7 +11,7 @@ import typer
 from wiring.errors import WiringError
 
 if TYPE_CHECKING:
-    from wiring.patch.planner import CurePlan, PlannedCure
+    from wiring.patch.plan import Cure, CurePlan
     from wiring.patch.source import SglangTree
 
 app = typer.Typer(
@@ -82,7 +82,7 @@ def apply_command(
     The draft itself is never written. Source edits are kept in a record beside the package and undone byte for byte.
     """
     from wiring.patch import draft_copy
-    from wiring.patch.plan import Form
+    from wiring.patch.forms import Form
     from wiring.patch.source import apply, prepare
 
     folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
@@ -165,7 +165,7 @@ def _planned(
     from wiring.case.profile import load_profile
     from wiring.files.target import read_target_config
     from wiring.files.tensors import read_json
-    from wiring.patch.planner import plan_cures
+    from wiring.patch.plan import plan_cures
     from wiring.patch.source import find_tree
 
     if len({target is None, draft is None, not layout}) > 1:
@@ -183,7 +183,7 @@ def _planned(
     return draft, tree, plan
 
 
-def _chosen(plan: CurePlan, form: str) -> PlannedCure:
+def _chosen(plan: CurePlan, form: str) -> Cure:
     if form and form not in ("config", "plugin", "source"):
         raise WiringError("no such form", where="--form", expected="config, plugin or source", found=form)
     for cure in plan.cures:
@@ -203,11 +203,11 @@ def _architecture(target: Path | None) -> str:
     return read_target_config(target or load_profile("cpu-tiny").target).architecture
 
 
-def _sites(cure: PlannedCure) -> frozenset[str]:
+def _sites(cure: Cure) -> frozenset[str]:
     return frozenset(edit.site.name for edit in cure.edits)
 
 
-def _diff(draft: Path, tree: SglangTree, cure: PlannedCure) -> str:
+def _diff(draft: Path, tree: SglangTree, cure: Cure) -> str:
     from wiring.patch import draft_copy
     from wiring.patch.source import prepare
 
@@ -218,7 +218,7 @@ def _diff(draft: Path, tree: SglangTree, cure: PlannedCure) -> str:
     return text
 
 
-def _as_json(plan: CurePlan, cures: tuple[PlannedCure, ...] | list[PlannedCure]) -> dict[str, Any]:
+def _as_json(plan: CurePlan, cures: tuple[Cure, ...] | list[Cure]) -> dict[str, Any]:
     rows = [
         {"form": c.form, "ids": list(c.ids), "phases": list(c.phases), "changes": list(c.changes), "reason": c.reason}
         for c in cures

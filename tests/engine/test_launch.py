@@ -1,5 +1,6 @@
 """The life of a server from start to end, with stand-ins for SGLang; and the command it would be started with."""
 
+import os
 import sys
 import threading
 import time
@@ -162,3 +163,10 @@ def test_a_list_of_allowed_plugins_keeps_the_readers_and_gains_those_asked_for()
     spec = ServerSpec(Path("/t"), device="cuda", env={"WIRING_CAPTURE_DIR": "/here"})
     assert server_environment(spec, {"SGLANG_PLUGINS": "theirs"})["SGLANG_PLUGINS"] == "theirs,wiring_capture"
     assert "SGLANG_PLUGINS" not in server_environment(spec, {})
+
+
+def test_a_patched_sglang_comes_first_on_its_servers_path(tmp_path):
+    spec = ServerSpec(Path("/models/target"), sglang=tmp_path)
+    path = server_environment(spec, {"PYTHONPATH": "/mine"})["PYTHONPATH"].split(os.pathsep)
+    assert path[0] == str(tmp_path) and path[-1] == "/mine" and len(path) > 2
+    assert str(tmp_path) not in server_environment(ServerSpec(Path("/models/target")), {}).get("PYTHONPATH", "")

@@ -8,9 +8,10 @@ import pytest
 
 from wiring.errors import WiringError
 from wiring.patch import draft_copy, embedding_plugin
-from wiring.patch.plan import Form, plan, with_ids
+from wiring.patch.forms import Form, with_ids
+from wiring.patch.plan import plan_cures
 
-DEEPSEEK = "DeepseekV3ForCausalLM"
+TARGET = {"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 61}
 AS_SERVED = {
     "architectures": ["LlamaForCausalLMEagle3"],
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59], "use_aux_hidden_state": True},
@@ -31,25 +32,8 @@ def everything(folder):
 
 
 def cure(form=Form.CONFIG):
-    return next(c for c in plan(DEEPSEEK, 61, AS_SERVED, (0, 3, 31)) if c.form is form)
-
-
-def test_the_config_form_comes_first_and_the_plugin_second():
-    cures = plan(DEEPSEEK, 61, AS_SERVED, (0, 3, 31))
-    assert [(c.form, c.ids, dict(c.environment)) for c in cures] == [
-        (Form.CONFIG, (0, 3, 31), {}),
-        (Form.PLUGIN, (-1, 2, 30), {"WIRING_EMBEDDING_ID": "1"}),
-    ]
-    assert {c.layout for c in cures} == {(0, 3, 31)}
-
-
-def test_a_layout_that_is_served_already_needs_no_cure():
-    assert plan(DEEPSEEK, 61, AS_SERVED, (3, 31, 59)) == ()
-
-
-def test_a_layout_out_of_order_has_no_cure_and_says_so():
-    with pytest.raises(WiringError, match="no cure is known.*ascending order"):
-        plan(DEEPSEEK, 61, AS_SERVED, (3, 0, 31))
+    plan = plan_cures("0.5.23", TARGET, AS_SERVED, (0, 3, 31))
+    return next(c for c in plan.cures if c.form is form)
 
 
 def test_only_the_ids_change_and_the_original_dict_stays():

@@ -121,6 +121,8 @@ class CureRow(Artefact):
     form: str
     ids: tuple[int, ...]
     environment: dict[str, str]
+    changes: tuple[str, ...]
+    reason: str
     diff: str
     captured: PhaseLayout
     embedding_rows: int

@@ -45,11 +45,18 @@ class CapturedRequest:
 
 
 def capture(
-    case: Case, name: str, draft: Path, *, env: Mapping[str, str] | None = None, progress: Progress = print
+    case: Case,
+    name: str,
+    draft: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    sglang: Path | None = None,
+    progress: Progress = print,
 ) -> tuple[CapturedRequest, ...]:
     """Serve `draft` with the capture plugin on, send the first prompts, and keep `<name>.safetensors` in the run.
 
-    Raises WiringError when a phase was not seen.
+    `sglang`: a folder with a patched copy of the package, to be served instead of the installed one. Raises WiringError
+    when a phase was not seen.
     """
     asked, folder = case.profile.capture, case.scratch(f"capture-{name}")
     shutil.rmtree(folder, ignore_errors=True)
@@ -59,7 +66,7 @@ def capture(
     switches = {**capture_environment(folder, rows, prefix=name), **(env or {})}
     requests = []
     with start_server(
-        case, server_spec(case.profile, draft=draft, env=switches), f"capture-{name}", progress
+        case, server_spec(case.profile, draft=draft, env=switches, sglang=sglang), f"capture-{name}", progress
     ) as server:
         for index, prompt in enumerate(prompts):
             progress(f"capturing request {index + 1} of {len(prompts)}")

@@ -49,8 +49,12 @@ def server_spec(
     draft: Path | None = None,
     speculation: Speculation | None = None,
     env: Mapping[str, str] | None = None,
+    sglang: Path | None = None,
 ) -> ServerSpec:
-    """The server of this profile: without a draft plain, with one as the profile asks (or as `speculation` does)."""
+    """The server of this profile: without a draft plain, with one as the profile asks (or as `speculation` does).
+
+    `sglang`: a folder with a copy of the package to be served instead of the installed one.
+    """
     if draft is not None and speculation is None:
         speculation = profile.speculation.speculation()
     return ServerSpec(
@@ -61,6 +65,7 @@ def server_spec(
         dtype=profile.engine.dtype,
         extra_flags=profile.engine.extra_flags,
         env=dict(env or {}),
+        sglang=sglang,
     )
 
 

@@ -8,22 +8,13 @@ from wiring.case.artefacts import CureRow
 from wiring.case.live import CURED, PLAIN, Progress, draft_arm, measure_arms, plain_arm
 from wiring.case.store import Case
 from wiring.patch import draft_copy
-from wiring.patch.plan import Cure, Form
-from wiring.rules.served import ServedLayout
 from wiring.rules.sglang import Speculation
 from wiring.speed.measurement import Measurement
 
 
 def measure_cured(case: Case, cure: CureRow, *, progress: Progress = print) -> Measurement:
     """Benchmark plain, as served, and the draft under `cure`, on a copy that is removed afterwards."""
-    planned = Cure(
-        Form(cure.form),
-        cure.ids,
-        cure.environment,
-        ServedLayout(cure.captured.prefill, cure.captured.verify, cure.captured.verify),
-        "proved by capture",
-    )
-    patched = draft_copy.apply(case.profile.draft, planned, case.scratch(f"draft-{cure.form}-benchmark"))
+    patched = draft_copy.apply(case.profile.draft, cure, case.scratch(f"draft-{cure.form}-benchmark"))
     try:
         cured = draft_arm(case, "05", CURED, draft=patched.folder, env=patched.environment, progress=progress)
         arms = [plain_arm(case, "05", progress), draft_arm(case, "05", progress=progress), cured]

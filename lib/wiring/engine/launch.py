@@ -44,8 +44,10 @@ class ServerSpec:
 
     `draft` and `speculation` come together or not at all. `dtype` is SGLang's own word ("float32", "bfloat16",
     "auto"). `extra_flags` are handed to SGLang after ours, so they win. `env` reaches this server only: the switches
-    of our plugins go there. `sleep_on_idle` keeps an idle server from spinning beside another. `port` None takes a
-    free one. Raises WiringError when half of the pair draft and speculation is missing.
+    of our plugins go there. `sglang` is a folder that holds a package sglang to be served instead of the installed
+    one (a patched copy); it comes first on this server's path. `sleep_on_idle` keeps an idle server from spinning
+    beside another. `port` None takes a free one. Raises WiringError when half of the pair draft and speculation is
+    missing.
     """
 
     target: Path
@@ -55,6 +57,7 @@ class ServerSpec:
     dtype: str = "float32"
     extra_flags: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    sglang: Path | None = None
     sleep_on_idle: bool = True
     port: int | None = None
     seed: int = 0
@@ -199,6 +202,9 @@ def server_environment(spec: ServerSpec, base: Mapping[str, str]) -> dict[str, s
         environment = cpu_environment(environment)
         if _is_narrow(spec.target):
             environment.setdefault("OMP_NUM_THREADS", "1")
+    if spec.sglang is not None:
+        path = [str(spec.sglang), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+        environment["PYTHONPATH"] = os.pathsep.join(path)
     environment.update(spec.env)
     if environment.get("SGLANG_PLUGINS"):  # a list that restricts the plugins must not lose those asked for
         wanted = [plugin for switch, plugin in _PLUGIN_OF.items() if environment.get(switch)]

@@ -46,7 +46,7 @@ def preflight(
     _check_folder(spec.target, "the target")
     if spec.draft is not None:
         _check_folder(spec.draft, "the draft")
-        notes += _check_draft(spec, spec.draft, rules_hold=not notes)
+        notes += _check_draft(spec, spec.draft, rules_hold=not notes and spec.sglang is None)
     if spec.port is not None and not is_free(spec.port):
         raise WiringError(
             "the port is taken by another process", where=f"port {spec.port}",
@@ -81,7 +81,8 @@ def _check_folder(folder: Path, what: str) -> None:
 
 
 def _check_draft(spec: ServerSpec, draft: Path, rules_hold: bool) -> tuple[str, ...]:
-    """Refuse a draft that does not fit. On another release its layer ids may be right all the same: then a note."""
+    """Refuse a draft that does not fit. On another release, or a patched one, its layer ids may be right all the same:
+    then a note."""
     from wiring.files.target import read_target_config
     from wiring.files.tensors import read_checkpoint, read_json, read_tensor, tensor_names
     from wiring.offline.fit import check_fit

@@ -7,14 +7,29 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from wiring.errors import WiringError
 from wiring.files.atomic import write_json
-from wiring.patch.plan import Cure, with_ids
+from wiring.patch.forms import with_ids
 
 MARKER = ".wiring-patch.json"
+
+
+class DraftChange(Protocol):
+    """What a cure asks of the draft: its ids, under which form, and what the server's environment needs."""
+
+    @property
+    def form(self) -> str: ...
+
+    @property
+    def ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True)
@@ -26,7 +41,7 @@ class PatchedDraft:
     environment: dict[str, str]
 
 
-def preview(draft: Path, cure: Cure) -> str:
+def preview(draft: Path, cure: DraftChange) -> str:
     """The change to the draft's config.json as a unified diff, and the environment; nothing is written."""
     before = (draft / "config.json").read_text(encoding="utf-8")
     config = json.loads(before)
@@ -45,7 +60,7 @@ def preview(draft: Path, cure: Cure) -> str:
     return "\n".join(lines)
 
 
-def apply(draft: Path, cure: Cure, folder: Path) -> PatchedDraft:
+def apply(draft: Path, cure: DraftChange, folder: Path) -> PatchedDraft:
     """Make a cured copy of `draft` at `folder`: tensors by link, config.json written anew.
 
     Raises WiringError when `folder` exists and is not a copy that this function made, or lies inside `draft`.

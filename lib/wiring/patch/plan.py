@@ -1,79 +1,197 @@
-"""Plan the cure: which small change makes the server serve the layout that the draft was trained on."""
+"""Plan the cure for one SGLang release: the smallest change that serves the trained layout in every phase.
+
+Three forms, least invasive first. *config*: other ids in a copy of the draft's config. *plugin*: the -1 convention by
+SGLang's own plugin entry point, set by an environment variable of the server. *source*: the -1 convention, and graphs
+that are captured on the draft's ids, by edits of SGLang's files. Under the convention id -1 is the embedding and every
+other id an output id; a config without -1 is served as before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wiring.boundary import Dialect, Layout, from_boundaries
-from wiring.errors import WiringError
+from wiring.boundary import Dialect, Layout, Phase, check_layout, from_boundaries
+from wiring.patch.forms import EMBEDDING_SWITCH, Form, with_ids
+from wiring.patch.source import GRAPH_SITES, Edit, Refusal, SglangTree, needed_edits
 from wiring.rules.served import ServedLayout, served_layout
-from wiring.rules.sglang import SUPPORTED, config_ids_for
+from wiring.rules.sglang import SUPPORTED
+from wiring.rules.target import Target
+from wiring.rules.versions import parse_version
 
-EMBEDDING_SWITCH = "WIRING_EMBEDDING_ID"
-
-
-class Form(StrEnum):
-    """How a cure reaches the server, least invasive first."""
-
-    CONFIG = "config"  # other layer ids in a copy of the draft's config
-    PLUGIN = "plugin"  # the -1 convention, by SGLang's own plugin entry point
-    SOURCE = "source"  # the same, by edits of SGLang's files
+PLUGINS_SINCE = "0.5.11"  # the first release with sglang/srt/plugins (its wheel against that of 0.5.10.post1)
+_EVERY = tuple(Phase)
 
 
 @dataclass(frozen=True)
 class Cure:
-    """One way to serve the wanted layout: the ids for the draft's config, and the server's environment."""
+    """One change that serves the wanted layout in `phases`.
+
+    `ids` are the draft's ids under it, `environment` what the server needs, `edits` the source edits for a target of
+    `family` (its architecture); `changes` says in words what is touched, `reason` why nothing smaller does.
+    """
 
     form: Form
+    family: str
     ids: tuple[int, ...]
-    environment: Mapping[str, str]
     served: ServedLayout
-    why: str
+    phases: tuple[Phase, ...]
+    changes: tuple[str, ...]
+    reason: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """A form that does not do: the phases that it would cure, and why not the rest."""
+
+    form: Form
+    phases: tuple[Phase, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class CurePlan:
+    """`cures`, least invasive first, each in every phase; `short`: the forms that do not do; `advice` in a sentence."""
+
+    version: str
+    wanted: Layout
+    now: ServedLayout
+    cures: tuple[Cure, ...]
+    short: tuple[Shortfall, ...]
+    advice: str
 
     @property
-    def layout(self) -> Layout:
-        """The layout that this cure serves, in prefill and in verify."""
-        return self.served.verify
+    def nothing_to_do(self) -> bool:
+        """Whether the wanted layout is served already."""
+        return _phases(self.now, self.wanted) == _EVERY
 
 
-def with_ids(draft_config: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
-    """A copy of the draft's config that asks for these layer ids, everything else as it was."""
-    eagle = {**(draft_config.get("eagle_config") or {}), "eagle_aux_hidden_state_layer_ids": list(ids)}
-    return {**draft_config, "eagle_config": eagle}
+def plan_cures(
+    version: str,
+    target_config: Mapping[str, Any],
+    draft_config: Mapping[str, Any],
+    wanted: Layout,
+    *,
+    tree: SglangTree | None = None,
+    cuda_graphs: bool = True,
+) -> CurePlan:
+    """The cures by which SGLang `version` serves `wanted` to this draft on this target, in every phase.
 
-
-def plan(architecture: str, num_layers: int, draft_config: Mapping[str, Any], wanted: Layout) -> tuple[Cure, ...]:
-    """The cures that serve `wanted` on SGLang 0.5.23, least invasive first; empty when it is served already.
-
-    Raises WiringError when no cure is known.
+    The configs are parsed config.json files. `tree` is SGLang's own code, without which no source edit is planned.
+    Raises WiringError for a release or a target without rules, and for boundaries that the target does not have.
     """
-    target = {"architectures": [architecture], "num_hidden_layers": num_layers}
-    now = served_layout("sglang", SUPPORTED, target, draft_config)
-    if now.prefill == now.verify == wanted:
-        return ()
-    cures = []
-    ids = config_ids_for(architecture, wanted)
-    if ids is not None:
-        cures.append((Form.CONFIG, ids, {}, f"SGLang {SUPPORTED} serves these ids as they are: no code changes"))
-    if 0 in wanted:
-        output_ids = from_boundaries(wanted, Dialect.OUTPUT_ID)
-        why = "id -1 is the embedding and the others keep the meaning they had in training (output ids)"
-        cures.append((Form.PLUGIN, output_ids, {EMBEDDING_SWITCH: "1"}, why))
-    known = []
-    for form, ids, environment, why in cures:
-        plugin = form is Form.PLUGIN
-        served = served_layout("sglang", SUPPORTED, target, with_ids(draft_config, ids), embedding_plugin=plugin)
-        if served.prefill == served.verify == wanted:
-            known.append(Cure(form, tuple(ids), environment, served, why))
-    if not known:
-        raise WiringError(
-            f"no cure is known that serves this layout on SGLang {SUPPORTED}",
-            where=architecture,
-            expected=f"layout {wanted}",
-            found=f"served {now.verify}",
-            remedy="States are captured in ascending order: retrain the draft with its slots in that order",
-        )
-    return tuple(known)
+    target = Target.from_config(target_config)
+    check_layout(wanted, target.num_layers)
+    now = served_layout("sglang", version, target_config, draft_config, cuda_graphs=cuda_graphs)
+
+    if _phases(now, wanted) == _EVERY:
+        return CurePlan(version, wanted, now, (), (), f"nothing to do: SGLang {version} serves {wanted} in every phase")
+    in_order = tuple(sorted(set(wanted)))
+    if wanted != in_order:
+        advice = f"no cure known: SGLang captures each state once, in ascending order; retrain with slots {in_order}"
+        return CurePlan(version, wanted, now, (), (), advice)
+
+    def served(ids: tuple[int, ...], **more: Any) -> ServedLayout:
+        asked = with_ids(draft_config, ids)
+        return served_layout("sglang", version, target_config, asked, cuda_graphs=cuda_graphs, **more)
+
+    forms = (
+        _config(target, wanted, served),
+        _plugin(version, target, wanted, served),
+        _source(target, wanted, served, tree),
+    )
+    cures = tuple(found for found in forms if isinstance(found, Cure))
+    short = tuple(found for found in forms if isinstance(found, Shortfall))
+    return CurePlan(version, wanted, now, _with_reasons(cures, short), short, _advice(version, wanted, cures, short))
+
+
+def _config(target: Target, wanted: Layout, served: Callable[..., ServedLayout]) -> Cure | Shortfall:
+    """Other ids alone: as boundaries, or as output ids, whichever this release reads so in more phases."""
+    spelt = [tuple(wanted), from_boundaries(wanted, Dialect.OUTPUT_ID)]
+    tried = [(ids, served(ids)) for ids in spelt]
+    ids, layout = max(tried, key=lambda one: len(_phases(one[1], wanted)))
+    phases = _phases(layout, wanted)
+    if phases == _EVERY:
+        changes = (_ids_change(ids),)
+        return Cure(Form.CONFIG, target.architecture, ids, layout, phases, changes, "no code changes")
+    if phases:
+        others = ", ".join(f"{phase} keeps {layout[phase]}" for phase in Phase if phase not in phases)
+        return Shortfall(Form.CONFIG, phases, f"ids {list(ids)} cure {', '.join(phases)} alone: {others}")
+    why = "; ".join(str(note) for note in layout.notes if note.severity == "error")
+    return Shortfall(Form.CONFIG, (), f"no ids make this release serve {wanted}" + (f": {why}" if why else ""))
+
+
+def _plugin(
+    version: str, target: Target, wanted: Layout, served: Callable[..., ServedLayout]
+) -> Cure | Shortfall | None:
+    """The -1 convention from outside; None where the layout does not hold the embedding, or -1 is served as it is."""
+    ids = from_boundaries(wanted, Dialect.OUTPUT_ID)
+    if 0 not in wanted or _phases(served(ids), wanted) == _EVERY:
+        return None
+    if parse_version(version) < parse_version(PLUGINS_SINCE):
+        return Shortfall(Form.PLUGIN, (), f"SGLang loads plugins from {PLUGINS_SINCE} on")
+    if version != SUPPORTED:
+        return Shortfall(Form.PLUGIN, (), f"the plugin is proven on SGLang {SUPPORTED} alone")
+    layout = served(ids, embedding_plugin=True)
+    phases = _phases(layout, wanted)
+    if phases != _EVERY:
+        return Shortfall(Form.PLUGIN, phases, f"with the plugin, ids {list(ids)} serve {layout.verify} in verify")
+    changes = (_ids_change(ids), f"{EMBEDDING_SWITCH}=1 in the server's environment")
+    return Cure(Form.PLUGIN, target.architecture, ids, layout, phases, changes, "", {EMBEDDING_SWITCH: "1"})
+
+
+def _source(
+    target: Target, wanted: Layout, served: Callable[..., ServedLayout], tree: SglangTree | None
+) -> Cure | Shortfall:
+    """Edits of SGLang's files; with them a -1 is read as the convention has it, and graphs hold the draft's ids."""
+    if tree is None:
+        return Shortfall(Form.SOURCE, (), "SGLang's own files are not at hand (--sglang)")
+    edits = needed_edits(tree, target.architecture)
+    if isinstance(edits, Refusal):
+        return Shortfall(Form.SOURCE, (), str(edits))
+    if wanted[-1] >= target.num_layers:
+        return Shortfall(Form.SOURCE, (), "no edit captures the last layer's output: retrain without that slot")
+    if 0 not in wanted:  # the second disease alone
+        edits = tuple(edit for edit in edits if edit.site.name in GRAPH_SITES)
+    if not edits:
+        return Shortfall(Form.SOURCE, (), "these files need no edit: a config does")
+    ids = from_boundaries(wanted, Dialect.OUTPUT_ID)
+    if 0 not in wanted:  # without -1 ids keep the meaning that this release gives them
+        spelt = [one for one in (tuple(wanted), ids) if served(one).prefill == wanted]
+        if not spelt:
+            return Shortfall(Form.SOURCE, (), f"no ids make prefill serve {wanted}, with the edits or without")
+        ids = spelt[0]
+    layout = ServedLayout(wanted, wanted, wanted)
+    changes = (_ids_change(ids), *dict.fromkeys(f"{edit.site}: {edit.reason}" for edit in edits))
+    return Cure(Form.SOURCE, target.architecture, ids, layout, _EVERY, changes, "", edits=edits)
+
+
+def _with_reasons(cures: tuple[Cure, ...], short: tuple[Shortfall, ...]) -> tuple[Cure, ...]:
+    """Each cure with why no smaller form does: their shortfalls, or that a smaller one would do as well."""
+    order, reasoned = list(Form), []
+    for cure in cures:
+        smaller = [f for f in order if order.index(f) < order.index(cure.form)]
+        lacking = [f"{s.form}: {s.reason}" for s in short if s.form in smaller]
+        doing = [c.form for c in cures if c.form in smaller]
+        why = "; ".join([*(f"{form} does it with less" for form in doing), *lacking]) or cure.reason
+        reasoned.append(replace(cure, reason=why))
+    return tuple(reasoned)
+
+
+def _advice(version: str, wanted: Layout, cures: tuple[Cure, ...], short: tuple[Shortfall, ...]) -> str:
+    if cures:
+        first = cures[0]
+        return f"{first.form}: " + "; ".join(first.changes)
+    return f"no cure known for SGLang {version}: " + "; ".join(f"{s.form}: {s.reason}" for s in short)
+
+
+def _phases(served: ServedLayout, wanted: Layout) -> tuple[Phase, ...]:
+    """The phases in which this is what is served."""
+    return tuple(phase for phase in Phase if served[phase] == wanted)
+
+
+def _ids_change(ids: tuple[int, ...]) -> str:
+    return f"eagle_aux_hidden_state_layer_ids {list(ids)} in eagle_config of a copy of the draft"

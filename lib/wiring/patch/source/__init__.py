@@ -19,6 +19,7 @@ from wiring.patch.source.change import (
     undo,
 )
 from wiring.patch.source.needed import needed_edits, rewrite
+from wiring.patch.source.scratch import copy_of
 from wiring.patch.source.site import Edit, EditResult, Refusal, Site
 from wiring.patch.source.static import SiteCheck, verify_static
 from wiring.patch.source.tree import SglangTree, find_tree
@@ -36,6 +37,7 @@ __all__ = [
     "Standing",
     "Status",
     "apply",
+    "copy_of",
     "find_tree",
     "needed_edits",
     "prepare",

@@ -4,8 +4,8 @@ import pytest
 
 from wiring.boundary import Phase
 from wiring.errors import WiringError
-from wiring.patch.plan import Form
-from wiring.patch.planner import plan_cures
+from wiring.patch.forms import Form
+from wiring.patch.plan import plan_cures
 from wiring.patch.source import find_tree
 
 EVERY = tuple(Phase)
