@@ -1,7 +1,7 @@
 # `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-live test-variants test-layouts peers releases benchmarks lint notebooks lab tiny clean
+.PHONY: help setup run test test-long test-live test-variants test-layouts peers releases benchmarks lint notebooks lab tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
@@ -63,7 +63,7 @@ run: setup ## the five notebooks on a profile, to runs/<case>/report.html; goes 
 	profile=$(PROFILE_PATH); $(ENTER); exec $(PY) -m wiring run "$$profile" $(RUN)
 
 # What starts no server runs side by side; servers run one after the other, or they would starve each other.
-OWN_GOALS := not live and not peers and not benchmark and not variants and not layouts and not releases
+OWN_GOALS := not live and not peers and not benchmark and not variants and not long and not layouts and not releases
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300
 
 test: setup ## all tests but those with a goal of their own, and nbval on the notebooks
@@ -82,6 +82,9 @@ test-variants: setup ## every kind of draft on SGLang's CPU server proposes the 
 
 test-layouts: setup ## what SGLang's CPU server feeds the draft of each target family is what the rules say (10 servers)
 	$(ENTER); exec $(PY) -m pytest -s tests/engine_cpu/test_cpu_served_layouts.py
+
+test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts (10 minutes)
+	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m long
 
 peers: setup ## the same numbers as other trainers' own code, installed beside it in .venv-peers (2.6 GB)
 	$(PEERS); exec $(PY) -m pytest tests/peers -m peers

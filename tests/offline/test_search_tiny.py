@@ -41,13 +41,16 @@ def test_the_three_layouts_are_of_the_kinds_that_matter():
     assert sorted(layouts["reordered"]) == sorted(TRAINED) != list(layouts["reordered"])
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["over all slots", "within slots"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "whole"),
+    [(0, True), *(pytest.param(seed, whole, marks=pytest.mark.long) for seed in range(3) for whole in (True, False))],
+)
 def test_shuffled_columns_fit_nothing(seed, whole):
     result = search(search_pair.shuffled(search_pair.load(SHIPPED), seed, whole), search_pair.material())
     assert not result.fits and result.layout is None
 
 
+@pytest.mark.long
 def test_an_untrained_draft_fits_nothing():
     shipped = search_pair.load(SHIPPED)
     fresh = Eagle3Draft.fresh(shipped.config, shipped.embedding, 0, shipped.target_ids).requires_grad_(False)

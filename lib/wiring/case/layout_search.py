@@ -36,7 +36,10 @@ def with_shuffled_fc(draft: Eagle3Draft, seed: int = 0) -> Eagle3Draft:
 
 @torch.no_grad()
 def with_swapped_slots(draft: Eagle3Draft) -> Eagle3Draft:
-    """A copy of the draft with the first two slots of `fc` swapped: its layout is the draft's with these two swapped."""
+    """A copy of the draft with the first two slots of `fc` swapped: its layout is the draft's, with these two swapped.
+
+    Raises ValueError for a draft of one slot.
+    """
     swapped = copy.deepcopy(draft)
     first, second, *others = draft.fc.weight.split(draft.config.target_hidden_size, dim=1)  # [H_draft, H] per slot
     swapped.fc.weight.copy_(torch.cat([second, first, *others], dim=1))
