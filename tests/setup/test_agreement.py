@@ -171,7 +171,7 @@ def test_ci_runs_the_tests_and_passes_their_status_on(copy, tmp_path, status):
     )
     assert (ran.returncode == 0) == (status == 0)
     side_by_side, servers, *_ = [line.split("|") for line in ran.stdout.strip().splitlines() if "|pytest|" in line]
-    kept_out = "not live and not peers and not benchmark and not variants and not layouts and not releases"
+    kept_out = "not live and not peers and not benchmark and not variants and not long and not layouts and not releases"
     for asked in (side_by_side, servers):
         assert asked[:5] == [str(copy), "plotly_mimetype", "-m", "pytest", "tests"]
     assert {"notebooks", "--nbval", "--nbval-current-env", f"not server and {kept_out}"} <= set(side_by_side)
