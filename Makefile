@@ -1,7 +1,7 @@
 # `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-live test-variants test-layouts peers releases benchmarks lint notebooks lab tiny clean
+.PHONY: help setup run test test-live test-variants test-layouts test-long peers releases benchmarks lint notebooks lab tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
