@@ -56,9 +56,9 @@ def test_the_override_is_seen(summary):
     assert (summary["arguments"]["asked"]["draft tokens"], summary["arguments"]["resolved"]["draft tokens"]) == (8, 6)
 
 
-def test_slot_0_is_the_embedding_bit_for_bit_under_both_cures(run):
+def test_slot_0_is_the_embedding_bit_for_bit_under_every_cure(run):
     patch = json.loads((run / "04_patch.json").read_text())
-    assert [cure["form"] for cure in patch["cures"]] == ["config", "plugin"]
+    assert [cure["form"] for cure in patch["cures"]] == ["config", "plugin", "source"]
     for cure in patch["cures"]:
         assert cure["embedding_rows_bit_equal"] == cure["embedding_rows"] > 0
     assert patch["undone"] and patch["source_untouched"]
