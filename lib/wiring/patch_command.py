@@ -83,7 +83,8 @@ def apply_command(
     """
     from wiring.patch import draft_copy
     from wiring.patch.forms import Form
-    from wiring.patch.source import apply, prepare
+    from wiring.patch.plan import source_change
+    from wiring.patch.source import apply
 
     folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
     if plan.nothing_to_do:
@@ -99,8 +100,7 @@ def apply_command(
         )
     done = []
     if cure.form is Form.SOURCE:
-        change = prepare(tree, cure.family, {"ids": list(cure.ids)}, _sites(cure))
-        done.append(apply(change).text)
+        done.append(apply(source_change(cure, tree)).text)
     copied = draft_copy.apply(folder, cure, out)
     done.append(f"cured copy of the draft: {copied.folder}")
     done += [f"start its server with {name}={value}" for name, value in sorted(copied.environment.items())]
@@ -203,18 +203,13 @@ def _architecture(target: Path | None) -> str:
     return read_target_config(target or load_profile("cpu-tiny").target).architecture
 
 
-def _sites(cure: Cure) -> frozenset[str]:
-    return frozenset(edit.site.name for edit in cure.edits)
-
-
 def _diff(draft: Path, tree: SglangTree, cure: Cure) -> str:
     from wiring.patch import draft_copy
-    from wiring.patch.source import prepare
+    from wiring.patch.plan import source_change
 
     text = draft_copy.preview(draft, cure)
     if cure.edits:
-        plan = prepare(tree, cure.family, {"ids": list(cure.ids)}, _sites(cure))
-        text += "\n\n" + plan.diff()
+        text += "\n\n" + source_change(cure, tree).diff()
     return text
 
 

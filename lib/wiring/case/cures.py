@@ -10,8 +10,8 @@ from pathlib import Path
 
 from wiring.case.store import Case
 from wiring.patch import draft_copy
-from wiring.patch.plan import Cure, CurePlan, plan_cures
-from wiring.patch.source import SglangTree, SiteCheck, apply, copy_of, find_tree, prepare, undo, verify_static
+from wiring.patch.plan import Cure, CurePlan, plan_cures, source_change
+from wiring.patch.source import SglangTree, SiteCheck, apply, copy_of, find_tree, undo, verify_static
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def applied(case: Case, cure: Cure) -> Iterator[Applied]:
         if cure.edits:
             shutil.rmtree(package, ignore_errors=True)
             tree = copy_of(find_tree(), package)
-            change = prepare(tree, cure.family, {"ids": list(cure.ids)}, {edit.site.name for edit in cure.edits})
+            change = source_change(cure, tree)
             diff += "\n\n" + change.diff()
             apply(change)
             checks = verify_static(tree, cure.edits)

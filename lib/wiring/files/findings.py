@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Severity = Literal["error", "warning", "note"]
+from wiring.rules.answer import Severity
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from wiring.boundary import Dialect, Layout, Phase, check_layout, from_boundaries
 from wiring.patch.forms import EMBEDDING_SWITCH, Form, with_ids
-from wiring.patch.source import GRAPH_SITES, Edit, Refusal, SglangTree, needed_edits
+from wiring.patch.source import GRAPH_SITES, Change, Edit, Refusal, SglangTree, needed_edits, prepare
 from wiring.rules.served import ServedLayout, served_layout
 from wiring.rules.sglang import SUPPORTED
 from wiring.rules.target import Target
@@ -105,7 +105,12 @@ def plan_cures(
     )
     cures = tuple(found for found in forms if isinstance(found, Cure))
     short = tuple(found for found in forms if isinstance(found, Shortfall))
-    return CurePlan(version, wanted, now, _with_reasons(cures, short), short, _advice(version, wanted, cures, short))
+    return CurePlan(version, wanted, now, _with_reasons(cures, short), short, _advice(version, cures, short))
+
+
+def source_change(cure: Cure, tree: SglangTree) -> Change:
+    """The edits of a source cure, computed for `tree`; nothing is written. Raises WiringError where one is refused."""
+    return prepare(tree, cure.family, {"ids": list(cure.ids)}, {edit.site.name for edit in cure.edits})
 
 
 def _config(target: Target, wanted: Layout, served: Callable[..., ServedLayout]) -> Cure | Shortfall:
@@ -181,7 +186,7 @@ def _with_reasons(cures: tuple[Cure, ...], short: tuple[Shortfall, ...]) -> tupl
     return tuple(reasoned)
 
 
-def _advice(version: str, wanted: Layout, cures: tuple[Cure, ...], short: tuple[Shortfall, ...]) -> str:
+def _advice(version: str, cures: tuple[Cure, ...], short: tuple[Shortfall, ...]) -> str:
     if cures:
         first = cures[0]
         return f"{first.form}: " + "; ".join(first.changes)
