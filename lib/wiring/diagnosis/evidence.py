@@ -1,0 +1,312 @@
+"""Evidence: what was read or measured about one draft on one server, as typed records. The input of every verdict.
+
+Six kinds by letter: L lint, T accuracy on training states, S accuracy on served states, C slot comparison,
+P acceptance in the running server, R cost of a round. Every record names its source, and a number its counting rule,
+its sample size and, where known, its 95 % interval. Everything is optional: people bring what they have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from wiring.errors import WiringError
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Phase = Literal["prefill", "verify", "draft_extend"]
+Value = bool | int | float | str
+
+CONDITIONS: dict[str, str] = {
+    "cached": "the prompt's prefix was in the cache (true) or the cache was empty (false)",
+    "prefix_cache": "the server's prefix cache is on (true) or switched off (false)",
+    "prompt_tokens": "length of the prompt in tokens (for a bucket its upper end)",
+    "batch": "requests that run at the same time",
+    "temperature": "sampling temperature",
+    "hours": "hours since the server's start",
+    "after_chunk": "the first round after a prefill in several chunks (true), or a later one (false)",
+    "chunked": "prefill in several chunks (true) or in one (false)",
+    "handed_over": "the request came from a prefill server (true), or one server did both (false)",
+    "first_round": "the first round after the prefill (true), or later ones (false)",
+    "cuda_graphs": "CUDA graphs on (true) or eager (false)",
+    "tp": "tensor parallel size",
+    "dp": "data parallel size of the attention",
+    "pp": "pipeline stages",
+    "fused_all_reduce": "all-reduce fused with the norm (true) or not (false)",
+    "topk": "branches per draft step",
+    "steps": "draft steps per round",
+    "draft_tokens": "tokens verified per round, root included",
+    "engine": "name of the engine",
+    "version": "version of the engine",
+    "attention_backend": "name of the attention backend",
+    "draft_kv_dtype": "dtype of the draft's KV cache",
+    "target_quantisation": "quantisation of the target, or none",
+    "draft_quantisation": "quantisation of the draft, or none",
+    "domain": "what the text is about: chat, code, Chinese, ...",
+    "images": "prompts with images (true) or text alone (false)",
+    "template": "prompts in the chat template (true) or raw (false)",
+    "prompts": "name of the prompt set",
+    "head": "name of the draft, where two drafts are compared on the same server",
+    "draft_experts": "how many experts a verify step reads, or another name of a cost arm",
+    "acceptance_rule": "how a draft is accepted: strict match, rejection sampling, ...",
+}
+
+
+def _known_condition(name: str) -> str:
+    if name not in CONDITIONS:
+        raise ValueError(f"no condition of the name {name}; there are {', '.join(CONDITIONS)}")
+    return name
+
+
+def _known_conditions(condition: Mapping[str, Value]) -> Mapping[str, Value]:
+    return {_known_condition(name): condition[name] for name in sorted(condition)}
+
+
+# what a number was measured under
+Condition = Annotated[Mapping[str, Value], AfterValidator(_known_conditions)]
+
+
+class Record(BaseModel):
+    """One piece of evidence. `source` says where it came from: a command, a file and line, a report's address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    source: str = Field(min_length=1)
+
+
+class Lint(Record):
+    """L: one finding of files, configs or resolved arguments; `kind` is the number of a fault (`wiring.rules.faults`)."""
+
+    kind: Annotated[int, Field(ge=1, le=25)]
+    severity: Literal["error", "warning", "note"]
+    where: str = ""
+    evidence: str
+
+
+class Argument(Record):
+    """L: a server argument as it was asked for and as the server resolved it."""
+
+    name: str
+    asked: int | float | str | bool | None
+    resolved: int | float | str | bool | None
+
+
+class Accuracy(Record):
+    """T (on training states) or S (on states that the server fed): share of right proposals at one draft depth.
+
+    `depth` counts from 0. `conditional`: only rows whose earlier depths were right. `control`: how the input was spoilt
+    ("" as it is, "shifted +1", "permuted", "other_sequence", "zeroed", "layout 3,31,59"). `text` says on what:
+    "training" (a sample of the trainer's own set), "held_out" (same distribution, not trained on), "served" (the
+    server's own traffic), "other". `claimed`: the trainer's own figure, not measured here.
+    """
+
+    side: Literal["T", "S"]
+    depth: Annotated[int, Field(ge=0)] = 0
+    accuracy: Share
+    low: Share | None = None
+    high: Share | None = None
+    rows: Count | None = None
+    rule: str = ""
+    conditional: bool = False
+    control: str = ""
+    text: Literal["training", "held_out", "served", "other"] = "held_out"
+    claimed: bool = False
+    condition: Condition = Field(default_factory=dict)
+
+
+class Slot(Record):
+    """C: what one slot of the draft's fc was fed, beside what it was trained on.
+
+    `wanted`, `boundary`: boundaries (None: unknown, or no boundary fits). `shift` in tokens and `transform` ("raw",
+    "normed", "rms-scaled", "embedding-scaled", "hidden only", ...) as matched. `cosine` and `norm_ratio` against the
+    match; `cosine_wanted`, `norm_ratio_wanted` against the wanted boundary as it should be. `ranks_agree`: all ranks
+    hold the same.
+    """
+
+    phase: Phase = "prefill"
+    slot: Annotated[int, Field(ge=0)]
+    wanted: int | None = None
+    boundary: int | None = None
+    shift: int = 0
+    transform: str = "raw"
+    cosine: float | None = None
+    norm_ratio: float | None = None
+    cosine_wanted: float | None = None
+    norm_ratio_wanted: float | None = None
+    ranks_agree: bool | None = None
+    rows: Count | None = None
+    condition: Condition = Field(default_factory=dict)
+
+
+class Acceptance(Record):
+    """P: what verify rounds accepted, by one rule: drafts only, the bonus token apart.
+
+    `accept_length` = 1 + accepted drafts / rounds (bonus included, so 1.0 means that nothing was accepted);
+    `by_position[k]` = share of all rounds that accepted at least k + 1 drafts (marginal). `proposed`: drafts per round
+    along one path (K; for a chain the number of draft steps). `impossible`: a figure that no counting rule explains.
+    """
+
+    accept_length: float | None = None
+    by_position: tuple[Share, ...] = ()
+    rounds: Count | None = None
+    proposed: Count | None = None
+    rule: str = ""
+    impossible: str = ""
+    condition: Condition = Field(default_factory=dict)
+
+
+class Difference(Record):
+    """P: two arms that differ in one condition, compared request by request, as `wiring ab` does.
+
+    `by` is a name of CONDITIONS, `a` and `b` its two values; `low`, `high` bound b's accept length less a's (95 %);
+    `p_value`: share of relabellings that differ as much.
+    """
+
+    by: Annotated[str, AfterValidator(_known_condition)]
+    a: Value
+    b: Value
+    accept_length_a: float
+    accept_length_b: float
+    low: float | None = None
+    high: float | None = None
+    p_value: Share
+
+
+class Speed(Record):
+    """R: how fast one arm was. `arm` is "plain" (no draft), "draft", or "forced" (draft work with acceptance forced).
+
+    `tok_per_s` at the client, batch as in `condition`; `step_s` seconds of a plain decode step, `round_s` of a round;
+    `round_steps` the price of a round in plain steps, where only the ratio is known; `speedup` over plain.
+    """
+
+    arm: Literal["plain", "draft", "forced"]
+    tok_per_s: float | None = None
+    step_s: float | None = None
+    round_s: float | None = None
+    round_steps: float | None = None
+    speedup: float | None = None
+    accept_length: float | None = None
+    low: float | None = None
+    high: float | None = None
+    condition: Condition = Field(default_factory=dict)
+
+
+def _known_fact(name: str) -> str:
+    if name not in FACTS:
+        raise ValueError(f"no fact of the name {name}; there are {', '.join(FACTS)}")
+    return name
+
+
+class Fact(Record):
+    """Something seen that is not a number of the other records; names and meanings in `FACTS`.
+
+    `letter`: the kind of evidence that it belongs to.
+    """
+
+    letter: Literal["L", "T", "S", "C", "P", "R"]
+    name: Annotated[str, AfterValidator(_known_fact)]
+    value: Value
+
+
+FACTS: dict[str, str] = {
+    "outputs_equal_plain": "with the draft the server writes the same greedy text as without (bool)",
+    "text_broken": "the text itself is garbage, for example '!!!!' (bool)",
+    "unique_bigram_share": "distinct bigrams of the measured text over all of them (0..1)",
+    "prompts": "how many different prompts a benchmark used (int)",
+    "prompts_templated": "the benchmark applied the chat template (bool)",
+    "warmed_up": "the benchmark warmed the server up before it measured (bool)",
+    "random_prompts": "the benchmark's prompts are random token ids (bool)",
+    "drafted_ids_share_top": "share of the most frequent id among the drafted ids (0..1)",
+    "drafted_ids_low": "share of drafted ids below draft_vocab_size (0..1)",
+    "nonfinite_logits": "logits or states held NaN or infinity (bool)",
+    "embedding_equals_target": "the draft's embedding equals the target's (bool)",
+    "embedding_cosine": "mean row cosine of the draft's embedding and the target's",
+    "embedding_ranks_agree": "all ranks use the same embedding (bool)",
+    "map_present": "the checkpoint holds d2t or t2d (bool)",
+    "map_changed": "d2t differs from the map the lm_head was trained with (bool)",
+    "map_coverage": "share of served tokens that the draft vocabulary covers (0..1)",
+    "tensors_unused": "tensors of the checkpoint that the engine does not read (int)",
+    "load_quantisation": "quantisation of the draft in the server's load line (str)",
+    "loss_mask_tokens": "mean number of tokens per sample that the loss mask names (float)",
+    "mask_aligned": "the loss mask is shifted together with the labels (bool)",
+    "templates_equal": "rendered training prompt and serving prompt have the same tokens (bool)",
+    "target_changed": "the served target is not the one that the draft was trained on (bool)",
+    "map_from_training": "the draft vocabulary is by frequency (true) or the first ids (false)",
+    "other_engine_fine": "the same draft and target have a good accept length in another engine (bool)",
+    "other_head_fine": "another draft of the same kind has a good accept length on the same server (bool)",
+    "spec_algorithm": "the algorithm that the server was started with (str)",
+    "draft_architecture": "the draft's architecture (str)",
+    "cosine_falls_with_depth": "slot cosine falls smoothly with the boundary's depth (bool)",
+    "first_answer_position_low": "accuracy at the first generated position alone is far below the rest (bool)",
+    "restart_cures": "a restart or an emptied cache brings the accept length back (bool)",
+    "lint_made": "`wiring lint` saw draft, target and engine: what it did not find of their files is not there (bool)",
+    "fc_slots": "states that fc takes, by its weight's shape (int)",
+    "fc_slots_served": "states that the engine builds fc for, or feeds it (int)",
+}
+
+
+class Setting(BaseModel):
+    """The frame of a case; every field optional. Layouts are boundaries."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str | None = None
+    version: str | None = None
+    steps: int | None = None
+    topk: int | None = None
+    draft_tokens: int | None = None
+    batch: int | None = None
+    temperature: float | None = None
+    cuda_graphs: bool | None = None
+    tp: int | None = None
+    trained_layout: tuple[int, ...] | None = None
+    served_layout: dict[Phase, tuple[int, ...] | None] | None = None
+    draft_config: dict[str, Any] | None = None
+    target_config: dict[str, Any] | None = None
+
+
+class Evidence(BaseModel):
+    """Everything known about one case; every part optional.
+
+    `log`: lines as they come from a server, read by `wiring.diagnosis.readers`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = 1
+    name: str = ""
+    setting: Setting = Setting()
+    lint: tuple[Lint, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+    accuracy: tuple[Accuracy, ...] = ()
+    slots: tuple[Slot, ...] = ()
+    acceptance: tuple[Acceptance, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    speed: tuple[Speed, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    log: tuple[str, ...] = ()
+
+
+def read_evidence(path: str | Path) -> Evidence:
+    """Read an evidence file: one JSON object of the shape of `Evidence` (`wiring diagnose --schema` prints it).
+
+    Raises WiringError naming the file and the first field that is not as it should be.
+    """
+    path = Path(path)
+    try:
+        return Evidence.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise WiringError("the evidence cannot be read", where=path, found=error.strerror or str(error)) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        found = "" if first["type"] in ("missing", "json_invalid") else json.dumps(first["input"], default=str)[:120]
+        raise WiringError(
+            first["msg"].removeprefix("Value error, "),
+            where=f"{path}, field {field}" if field else path,
+            found=found,
+            remedy="`wiring diagnose --schema` prints every field",
+        ) from None

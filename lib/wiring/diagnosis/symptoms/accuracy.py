@@ -1,0 +1,98 @@
+"""T and S: what the draft does alone, on training states and on the states that the server feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wiring.diagnosis.evidence import Accuracy, Evidence
+from wiring.diagnosis.symptoms.estimates import Estimate, below, certainty, share
+from wiring.diagnosis.symptoms.reference import Curve, curves
+from wiring.diagnosis.symptoms.symptom import Symptom
+
+LOW = 0.5  # published EAGLE-3 drafts are right at depth 0 in 0.6 to 0.8 of the cases
+SAME_TEXT, OTHER_TEXT = 0.85, 0.7  # shares of the expected figure below which it is called lower
+COLLAPSE = 0.6  # of the accuracy one depth before; drafts trained on their own states lose a few percent
+
+
+def symptoms(evidence: Evidence) -> Iterator[Symptom]:
+    """Everything that accuracies alone decide."""
+    trained, served = curves(evidence, "T"), curves(evidence, "S")
+    measured = [curve for curve in trained if not curve.claimed]
+    claimed = [curve for curve in trained if curve.claimed]
+    for curve in claimed[:1]:
+        yield from _low("training_accuracy_low", curve)
+    known = [curve for curve in measured if curve.text != "served"] or measured
+    for curve in known[:1]:
+        yield from _low("accuracy_low", curve)
+        yield from _collapse(curve)
+        if claimed:
+            yield from _compared("accuracy_below_claim", curve, claimed[0], SAME_TEXT)
+    by_text = {curve.text: curve for curve in reversed(measured)}
+    for other in ("held_out", "training"):
+        if other in by_text and "served" in by_text:
+            yield from _compared("accuracy_falls_on_served_text", by_text["served"], by_text[other], 0.75)
+            break
+    if {"training", "held_out"} <= set(by_text):
+        yield from _compared("accuracy_on_training_text_only", by_text["held_out"], by_text["training"], 0.75)
+    for curve in served[:1]:
+        for reference in trained[:1]:
+            margin = SAME_TEXT if reference.text == "served" and not reference.claimed else OTHER_TEXT
+            yield from _compared("served_accuracy_low", curve, reference, margin)
+    yield from _shifted(evidence)
+
+
+def _low(name: str, curve: Curve) -> Iterator[Symptom]:
+    first = curve.at(0)
+    text = f"{curve.name} is right in {first} of the cases at depth 0"
+    if first.high < LOW or first.low >= LOW:
+        yield Symptom(name, first.high < LOW, certainty(first), "T", text, curve.source)
+
+
+def _compared(name: str, lower: Curve, higher: Curve, margin: float) -> Iterator[Symptom]:
+    found = below(lower.at(0), higher.at(0), margin)
+    if found is None:
+        return
+    text = f"{lower.name}: {lower.at(0)}, {higher.name}: {higher.at(0)}"
+    sure = certainty(lower.at(0), higher.at(0))
+    yield Symptom(name, found, sure, lower.side, text, lower.source)
+
+
+def _collapse(curve: Curve) -> Iterator[Symptom]:
+    pairs = list(zip(curve.depths, curve.depths[1:], strict=False))
+    if not pairs:
+        return
+    told = ", ".join(f"{depth.value:.3g}" for depth in curve.depths)
+    text = f"{curve.name}, by depth: {told}"
+    sure = certainty(*curve.depths)
+    if any(after.high < COLLAPSE * before.low for before, after in pairs):
+        yield Symptom("accuracy_collapses_with_depth", True, sure, "T", text, curve.source)
+    elif all(after.low >= (2 * COLLAPSE - 1) * before.value for before, after in pairs):
+        yield Symptom("accuracy_collapses_with_depth", False, sure, "T", text, curve.source)
+
+
+def _shifted(evidence: Evidence) -> Iterator[Symptom]:
+    """A control with shifted states that beats the states as they are: they belong to neighbouring tokens."""
+    rows = [row for row in evidence.accuracy if row.depth == 0 and not row.condition and not row.claimed]
+    for side in ("T", "S"):
+        plain = [row for row in rows if row.side == side and not row.control]
+        shifted = [row for row in rows if row.side == side and row.control.startswith("shifted")]
+        if not plain or not shifted:
+            continue
+        base = max(plain, key=_weight)
+        best = max(shifted, key=lambda row: (row.accuracy, row.control, row.source))
+        if best.text != base.text and any(row.text == base.text for row in shifted):
+            best = max((row for row in shifted if row.text == base.text), key=lambda row: (row.accuracy, row.control))
+        low, high = _estimate(base), _estimate(best)
+        text = f"{side} as it is {low}, {best.control} {high}"
+        if high.low > low.high and high.value > 1.2 * low.value:
+            yield Symptom("tokens_shifted", True, certainty(low, high), side, text, best.source)
+        elif high.high < low.low:
+            yield Symptom("tokens_shifted", False, certainty(low, high), side, text, best.source)
+
+
+def _weight(row: Accuracy) -> tuple:
+    return row.rows or 0, row.accuracy, row.source
+
+
+def _estimate(row: Accuracy) -> Estimate:
+    return share(row.accuracy, row.rows, row.low, row.high)

@@ -1,0 +1,188 @@
+"""Two measurements that differ in one condition alone: does acceptance fall with it?
+
+A contrast that was made and shows nothing is as good as one that shows something: it speaks against.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from wiring.diagnosis.evidence import Acceptance, Evidence, Value
+from wiring.diagnosis.symptoms.estimates import NO_FALL, Accepted, fall, pool
+from wiring.diagnosis.symptoms.facts import PLAIN_DTYPES
+from wiring.diagnosis.symptoms.symptom import Symptom
+
+T = TypeVar("T")
+REAL = 0.05  # as `wiring ab` has it; the same text gives no difference at all on a healthy server
+# What else moves with a condition, and is no difference of its own.
+_COUPLED = {
+    "topk": {"draft_tokens"},
+    "steps": {"draft_tokens"},
+    "engine": {"version"},
+    "hours": {"batch", "cuda_graphs"},
+    "batch": {"cuda_graphs"},
+}
+MANY = 6  # values beyond which thirds are compared, not single values
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """`condition` decides `symptom` where acceptance falls by more than the share `floor`.
+
+    `order` sorts the values, the suspect ones last; None: none is suspect, the best and the worst are compared.
+    `floor` is small where the same prompts are decoded to the same text; it is large where the condition changes the
+    text, because a healthy draft is accepted differently on different text. `same`: the symptom where both are alike.
+    """
+
+    condition: str
+    symptom: str
+    floor: float
+    order: Callable[[Value], object] | None
+    same: str = ""
+
+
+def _up(value: Value) -> float:
+    return float(value)
+
+
+def _false_last(value: Value) -> bool:
+    return value is False
+
+
+def _small_last(value: Value) -> bool:
+    return str(value).lower() not in PLAIN_DTYPES
+
+
+SAME_TEXT = 0.05
+CONTRASTS = (
+    Contrast("cached", "falls_when_cached", SAME_TEXT, _up),
+    Contrast("prefix_cache", "falls_with_prefix_cache", SAME_TEXT, _up),
+    Contrast("hours", "falls_with_time", 0.2, _up),
+    Contrast("prompt_tokens", "falls_with_prompt_length", 0.35, _up),
+    Contrast("after_chunk", "falls_after_chunk", 0.35, _up),
+    Contrast("chunked", "falls_when_chunked", SAME_TEXT, _up),
+    Contrast("handed_over", "falls_when_handed_over", SAME_TEXT, _up),
+    Contrast("first_round", "first_round_low", 0.35, _up),
+    Contrast("batch", "falls_with_batch", 0.1, _up),
+    Contrast("cuda_graphs", "falls_with_cuda_graphs", SAME_TEXT, _up),
+    Contrast("tp", "falls_with_tp", SAME_TEXT, _up),
+    Contrast("dp", "falls_with_dp", SAME_TEXT, _up),
+    Contrast("pp", "falls_with_pp", SAME_TEXT, _up),
+    Contrast("fused_all_reduce", "falls_with_fused_all_reduce", SAME_TEXT, _up),
+    Contrast("topk", "falls_with_topk", SAME_TEXT, _up),
+    Contrast("steps", "falls_with_steps", SAME_TEXT, _up),
+    Contrast("temperature", "falls_with_temperature", 0.35, _up),
+    Contrast("acceptance_rule", "differs_between_acceptance_rules", 0.35, None),
+    Contrast("attention_backend", "differs_between_backends", SAME_TEXT, None),
+    Contrast("version", "differs_between_versions", 0.1, None),
+    Contrast("draft_kv_dtype", "falls_with_draft_kv_dtype", SAME_TEXT, _small_last),
+    Contrast("target_quantisation", "falls_with_target_quantisation", 0.1, _small_last),
+    Contrast("draft_quantisation", "falls_with_draft_quantisation", SAME_TEXT, _small_last),
+    Contrast("images", "falls_with_images", 0.35, _up),
+    Contrast("domain", "differs_between_domains", 0.5, None),
+    Contrast("template", "falls_without_template", 0.35, _false_last),
+    Contrast("prompts", "differs_between_prompt_sets", 0.3, None),
+    Contrast("engine", "other_engine_fine", 0.15, None, same="engines_agree"),
+    Contrast("head", "other_head_fine", 0.1, None),
+)
+
+
+def symptoms(evidence: Evidence) -> Iterator[Symptom]:
+    """Every contrast that the records of acceptance allow."""
+    for contrast in CONTRASTS:
+        for arms in _arms(evidence.acceptance, contrast.condition):
+            found = _decide(contrast, arms)
+            if found is not None:
+                yield found
+    yield from _tested(evidence)
+
+
+def _arms(records: tuple[Acceptance, ...], condition: str) -> Iterator[list[tuple[Value, Accepted]]]:
+    """Groups of arms that differ in this condition alone."""
+    beside = _COUPLED.get(condition, set()) | {condition, "hours"}
+    groups: dict[str, list[Acceptance]] = defaultdict(list)
+    for record in records:
+        if condition in record.condition:
+            rest = {name: value for name, value in record.condition.items() if name not in beside}
+            groups[repr(sorted(rest.items()))].append(record)
+    for _, group in sorted(groups.items()):
+        arms = [(value, pooled) for value, rows in _by_value(group, condition) if (pooled := pool(rows)) is not None]
+        if len(arms) > 1:
+            yield arms
+
+
+def _by_value(records: list[Acceptance], condition: str) -> list[tuple[Value, list[Acceptance]]]:
+    """Records by their value; of many numbers the lower and the upper third, named by their middle values."""
+    found: dict[str, list[Acceptance]] = defaultdict(list)
+    for record in records:
+        found[repr(record.condition[condition])].append(record)
+    values = [rows[0].condition[condition] for rows in found.values()]
+    if len(found) <= MANY or not all(isinstance(value, int | float) for value in values):
+        return [(rows[0].condition[condition], rows) for _, rows in sorted(found.items())]
+    ranked = sorted(records, key=lambda r: (float(r.condition[condition]), r.model_dump_json()))
+    third = len(ranked) // 3
+    parts = (ranked[:third], ranked[-third:])
+    return [(part[len(part) // 2].condition[condition], part) for part in parts]
+
+
+def _tested(evidence: Evidence) -> Iterator[Symptom]:
+    """Differences that were tested request by request: theirs is the better test, the floors are the same."""
+    for row in evidence.differences:
+        for contrast in CONTRASTS:
+            if contrast.condition != row.by:
+                continue
+            arms = [(row.a, row.accept_length_a), (row.b, row.accept_length_b)]
+            ranked = _ranked(contrast, arms, lambda length: length)
+            if ranked is None or ranked[0][1] <= 1:
+                continue
+            (good_value, good), (bad_value, bad) = ranked[0], ranked[-1]
+            relative = (good - bad) / (good - 1)
+            text = _text(contrast, good_value, good, bad_value, bad) + f", p {row.p_value:.3g}"
+            if row.p_value <= REAL and relative >= contrast.floor:
+                yield Symptom(contrast.symptom, True, 1.0, "P", text, row.source)
+                continue
+            bounds = [bound for bound in (row.low, row.high) if bound is not None]
+            widest = max((abs(bound) for bound in bounds), default=None)
+            if widest is not None and widest < max(NO_FALL, contrast.floor) * (good - 1) and relative < contrast.floor:
+                name = contrast.same or contrast.symptom
+                yield Symptom(name, bool(contrast.same), 1.0, "P", text, row.source)
+
+
+def _decide(contrast: Contrast, arms: list[tuple[Value, Accepted]]) -> Symptom | None:
+    ranked = _ranked(contrast, arms, lambda arm: arm.drafts.value)
+    if ranked is None:
+        return None
+    (good_value, good), (bad_value, bad) = ranked[0], ranked[-1]
+    found = fall(good, bad, contrast.floor)
+    if found is None:
+        return None
+    fell, certainty = found
+    name, present = (contrast.symptom, True) if fell else (contrast.same or contrast.symptom, bool(contrast.same))
+    text = _text(contrast, good_value, good.length, bad_value, bad.length)
+    return Symptom(name, present, certainty, "P", text, bad.source)
+
+
+def _ranked(contrast: Contrast, arms: list[tuple[Value, T]], size: Callable[[T], float]) -> list[tuple[Value, T]] | None:
+    """Arms with the suspect one last; None where the values have no order, or none of them is suspect."""
+    order = contrast.order
+    if order is None:
+        return sorted(arms, key=lambda arm: (-size(arm[1]), str(arm[0])))
+    try:
+        ranked = sorted(arms, key=lambda arm: (order(arm[0]), -size(arm[1]), str(arm[0])))
+    except (TypeError, ValueError):
+        return None
+    return ranked if order(ranked[0][0]) != order(ranked[-1][0]) else None
+
+
+def _text(contrast: Contrast, good_value: Value, good: float, bad_value: Value, bad: float) -> str:
+    """Both arms in a sentence."""
+    return (
+        f"accept length {good:.3g} at {contrast.condition} {_shown(good_value)}, {bad:.3g} at {_shown(bad_value)}"
+    )
+
+
+def _shown(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

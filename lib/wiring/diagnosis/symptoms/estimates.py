@@ -1,0 +1,159 @@
+"""Shares and accepted drafts with their 95 % intervals, and the two comparisons that symptoms are decided by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import hypot, sqrt
+from statistics import stdev
+
+from wiring.diagnosis.evidence import Acceptance
+
+Z95 = 1.96
+DESIGN_EFFECT = 2.0  # rows and rounds of one text are alike: n of them tell as much as n / 2 independent ones
+BARE = 0.15  # half-width, as a share, that a figure without counts is taken with
+COUNTED, UNCOUNTED = 1.0, 0.8  # certainty of what counts decide, and of a clear effect between bare figures
+SIGNIFICANT = 3.0  # standard errors: many contrasts are tested of one case, and a healthy one must pass them all
+CLEAR = 0.08  # the least fall between two bare figures that is called one
+NO_FALL = 0.25  # a fall is ruled out where the interval leaves less than this
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval; `counted` where the interval comes from counts or was given."""
+
+    value: float
+    low: float
+    high: float
+    counted: bool
+
+    @property
+    def error(self) -> float:
+        """The standard error that the interval stands for."""
+        return (self.high - self.low) / (2 * Z95)
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g}" + (f" ({self.low:.3g} to {self.high:.3g})" if self.counted else "")
+
+
+def share(value: float, rows: int | None, low: float | None = None, high: float | None = None) -> Estimate:
+    """A share with the interval as given, Wilson's from `rows`, or the assumed one of a bare figure.
+
+    Wilson, E. B. (1927), "Probable inference, the law of succession, and statistical inference", JASA 22.
+    """
+    if low is not None and high is not None:
+        return Estimate(value, low, high, True)
+    if not rows:
+        return Estimate(value, max(0.0, value * (1 - BARE)), min(1.0, value * (1 + BARE)), False)
+    n, z = rows / DESIGN_EFFECT, Z95
+    centre = (value + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * sqrt(value * (1 - value) / n + z * z / (4 * n * n))
+    return Estimate(value, max(0.0, centre - half), min(1.0, centre + half), True)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What rounds accepted under one condition: drafts per round (the bonus token not counted), and by position.
+
+    `by_position` is empty where it is not known, `proposed` the drafts per round along one path.
+    """
+
+    drafts: Estimate
+    rounds: int | None
+    by_position: tuple[float, ...]
+    proposed: int | None
+    source: str
+
+    @property
+    def length(self) -> float:
+        """The accept length, bonus included."""
+        return 1 + self.drafts.value
+
+    @property
+    def first(self) -> Estimate | None:
+        """Share of rounds that accepted the first draft, where it is known."""
+        return share(self.by_position[0], self.rounds) if self.by_position else None
+
+    @property
+    def first_at_most(self) -> Estimate:
+        """The same, or its upper bound: no more rounds accept a first draft than drafts are accepted."""
+        if self.first is not None:
+            return self.first
+        d = self.drafts
+        return Estimate(min(1.0, d.value), min(1.0, d.low), min(1.0, d.high), d.counted)
+
+
+def pool(records: Sequence[Acceptance]) -> Accepted | None:
+    """All records of one condition as one, rounds weighing where every record has them; None without a figure."""
+    usable = [(r, drafts) for r in records if not r.impossible and (drafts := _drafts(r)) is not None]
+    if not usable:
+        return None
+    counted = all(r.rounds for r, _ in usable)
+    weights = [r.rounds if counted else 1 for r, _ in usable]
+    total = sum(weights)
+    value = sum(w * d for w, (_, d) in zip(weights, usable, strict=True)) / total
+    proposed = max((r.proposed for r, _ in usable if r.proposed), default=None)
+    known = [(w, r.by_position) for w, (r, _) in zip(weights, usable, strict=True) if r.by_position]
+    depth = min((len(positions) for _, positions in known), default=0)
+    among = sum(w for w, _ in known)
+    by_position = tuple(sum(w * positions[k] for w, positions in known) / among for k in range(depth))
+    error = None
+    if counted:
+        error = sqrt(_variance(value, by_position, proposed) * DESIGN_EFFECT / total)
+    elif len(usable) >= 5:  # log lines: each is a sample of its own
+        error = stdev(d for _, d in usable) * sqrt(DESIGN_EFFECT / len(usable))
+    half = BARE * value if error is None else Z95 * error
+    drafts = Estimate(value, max(0.0, value - half), value + half, error is not None)
+    return Accepted(drafts, total if counted else None, by_position, proposed, usable[0][0].source)
+
+
+def _drafts(record: Acceptance) -> float | None:
+    if record.accept_length is not None:
+        return record.accept_length - 1
+    if record.by_position and len(record.by_position) >= (record.proposed or 0):
+        return sum(record.by_position)
+    return None
+
+
+def _variance(value: float, by_position: tuple[float, ...], proposed: int | None) -> float:
+    """Variance of the drafts that one round accepts; without positions the largest that the mean allows."""
+    if by_position and abs(sum(by_position) - value) <= 0.02 + 0.02 * value:
+        second = sum((2 * k + 1) * p for k, p in enumerate(by_position))  # E[a^2] of a count by its tail shares
+        return max(0.0, second - value * value)
+    return value * (proposed - value) if proposed and proposed > value else value * (1 + value)
+
+
+def below(measured: Estimate, expected: Estimate, margin: float) -> bool | None:
+    """Is the measured figure below `margin` times the expected one? None: the intervals leave it open."""
+    if measured.high < margin * expected.low:
+        return True
+    if measured.value >= margin * expected.value and measured.low >= (2 * margin - 1) * expected.value:
+        return False
+    return None
+
+
+def certainty(*figures: Estimate) -> float:
+    """How certain a comparison of these figures is."""
+    return COUNTED if all(figure.counted for figure in figures) else UNCOUNTED
+
+
+def fall(good: Accepted, bad: Accepted, floor: float) -> tuple[bool, float] | None:
+    """Whether acceptance falls from `good` to `bad` by more than the share `floor`, and how certain that is.
+
+    With counts a fall must be significant as well, and "no fall" must be shown by the interval; bare figures must
+    differ clearly. None: not decided.
+    """
+    if good.drafts.value <= 0:
+        return None
+    drop = good.drafts.value - bad.drafts.value
+    relative = drop / good.drafts.value
+    if good.drafts.counted and bad.drafts.counted:
+        error = hypot(good.drafts.error, bad.drafts.error)
+        if relative >= floor and drop > SIGNIFICANT * error:
+            return True, COUNTED
+        if relative < floor and drop + Z95 * error < max(NO_FALL, floor) * good.drafts.value:
+            return False, COUNTED
+        return None
+    if relative >= max(floor, CLEAR):
+        return True, UNCOUNTED
+    return (False, 0.5) if relative < CLEAR / 4 else None

@@ -1,0 +1,41 @@
+"""The acceptance that the case is about, out of all records of it: splits joined, other arms left out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from wiring.diagnosis.evidence import Acceptance, Evidence
+from wiring.diagnosis.symptoms.estimates import Accepted, pool
+
+# Conditions by which one measurement is split; any other one is an arm of its own.
+SPLITS = frozenset(
+    {"cached", "prompt_tokens", "hours", "after_chunk", "first_round", "domain", "images", "prompts", "batch"}
+)
+_OTHER_TEXT = ("temperature", "template")  # arms that change what is decoded: taken only where there is nothing else
+
+
+def main(evidence: Evidence) -> Accepted | None:
+    """Acceptance without a condition where it is given, else the splits joined, else the worst arm (the complaint)."""
+    plain = [record for record in evidence.acceptance if not record.condition]
+    if plain and (pooled := pool(plain)) is not None:
+        return pooled
+    arms: dict[str, list[Acceptance]] = defaultdict(list)
+    for record in evidence.acceptance:
+        arm = {name: value for name, value in record.condition.items() if name not in SPLITS}
+        arms[repr(sorted(arm.items()))].append(record)
+    found = [(any(word in arm for word in _OTHER_TEXT), pooled) for arm, records in sorted(arms.items())
+             if (pooled := pool(records)) is not None]  # fmt: skip
+    found.sort(key=lambda one: (one[0], one[1].drafts.value))
+    return found[0][1] if found else None
+
+
+def steps_of(evidence: Evidence, accepted: Accepted | None = None) -> int | None:
+    """Drafts per round along one path: as measured, as resolved, or as set."""
+    if accepted is not None and accepted.proposed:
+        return accepted.proposed
+    for row in sorted(evidence.arguments, key=lambda a: a.name):
+        if "steps" in row.name and isinstance(row.resolved, int) and not isinstance(row.resolved, bool):
+            return row.resolved
+    if evidence.setting.steps:
+        return evidence.setting.steps
+    return len(accepted.by_position) if accepted is not None and len(accepted.by_position) > 1 else None

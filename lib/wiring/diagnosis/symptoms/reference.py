@@ -1,0 +1,84 @@
+"""The draft's own accuracy by depth: the best record of T or S, as a curve that acceptance is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from wiring.diagnosis.evidence import Accuracy, Evidence
+from wiring.diagnosis.symptoms.estimates import Estimate, share
+
+_TEXTS = ("served", "held_out", "training", "other")  # the nearer to what the server decodes, the better
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy at depth 0, 1, ...; `same_text`: on text that the server itself decoded. `claimed`: the trainer's."""
+
+    side: Literal["T", "S"]
+    text: str
+    claimed: bool
+    depths: tuple[Estimate, ...]
+    source: str
+
+    @property
+    def same_text(self) -> bool:
+        """Whether it was measured on what the server decoded."""
+        return self.text == "served" or self.side == "S"
+
+    @property
+    def name(self) -> str:
+        """The curve in words."""
+        where = "the served states" if self.side == "S" else f"{self.text.replace('_', '-')} text"
+        return f"{'the trainer' if self.claimed else 'the draft alone'} on {where}"
+
+    def at(self, depth: int) -> Estimate:
+        """Accuracy at `depth`; below the deepest known one it is taken to stay as it is."""
+        return self.depths[min(depth, len(self.depths) - 1)]
+
+    def accept_length(self, steps: int) -> Estimate:
+        """Expected accept length (bonus included) of a chain of `steps`: 1 + the sum of the running products.
+
+        The bounds are those of all depths at once, so wider than 95 %.
+        """
+        totals = []
+        for bound in ("value", "low", "high"):
+            product, total = 1.0, 1.0
+            for k in range(steps):
+                product *= getattr(self.at(k), bound)
+                total += product
+            totals.append(total)
+        return Estimate(*totals, counted=all(depth.counted for depth in self.depths))
+
+
+def curves(evidence: Evidence, side: Literal["T", "S"]) -> tuple[Curve, ...]:
+    """Every curve of one side without a control, best first: measured before claimed, served text before other."""
+    groups: dict[tuple[bool, str, bool], list[Accuracy]] = {}
+    for row in evidence.accuracy:
+        if row.side == side and not row.control and not row.condition:
+            groups.setdefault((row.claimed, row.text, row.conditional), []).append(row)
+    found = [_curve(rows) for rows in groups.values() if any(row.depth == 0 for row in rows)]
+
+    def order(curve: Curve) -> tuple:
+        return curve.claimed, _TEXTS.index(curve.text), -len(curve.depths), curve.source
+
+    return tuple(sorted(found, key=order))
+
+
+def best(evidence: Evidence, side: Literal["T", "S"]) -> Curve | None:
+    """The curve that acceptance is held against, None where there is none."""
+    return next(iter(curves(evidence, side)), None)
+
+
+def _curve(rows: Iterable[Accuracy]) -> Curve:
+    """One row a depth, the one with most rows; up to the first depth that is missing."""
+    by_depth: dict[int, Accuracy] = {}
+    for row in sorted(rows, key=lambda r: (r.rows or 0, r.accuracy, r.source)):
+        by_depth[row.depth] = row
+    depths = []
+    while len(depths) in by_depth:
+        row = by_depth[len(depths)]
+        depths.append(share(row.accuracy, row.rows, row.low, row.high))
+    first = by_depth[0]
+    return Curve(first.side, first.text, first.claimed, tuple(depths), first.source)
