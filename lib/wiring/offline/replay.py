@@ -65,7 +65,7 @@ def replay(
     Raises WiringError when the text leaves no whole round, or states and tokens differ in length.
     """
     ids = torch.as_tensor(tokens, dtype=torch.int64).cpu()
-    states = _states(reference_or_states, ids, layout)
+    states = states_of(reference_or_states, ids, layout)
     if steps < 1 or not 1 <= prompt_len < len(ids):
         raise WiringError(
             "there is no text to replay",
@@ -120,7 +120,8 @@ def _walk(right: Tensor, start: int, end: int) -> tuple[list[int], int | None]:
     return rounds, None
 
 
-def _states(source: ReferenceTarget | StateSample | Tensor, ids: Tensor, layout: Layout) -> Tensor:
+def states_of(source: ReferenceTarget | StateSample | Tensor, ids: Tensor, layout: Layout) -> Tensor:
+    """States [N, n, H] of a text of N `ids` in the order of `layout`. Raises WiringError when they are not N."""
     if isinstance(source, ReferenceTarget):
         boundaries = source.forward(ids[None]).boundaries
         states = boundaries[list(layout), 0].transpose(0, 1)  # [N, n, H]
