@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from wiring.ab_command import AB_EXAMPLES, ab
 from wiring.accuracy_command import EXAMPLES, accuracy
 from wiring.errors import WiringError
 from wiring.lint_command import LINT_EXAMPLES, lint
@@ -30,6 +31,7 @@ def add_to(app: typer.Typer) -> None:
         (lint, LINT_EXAMPLES),
         (search, SEARCH_EXAMPLES),
         (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
+        (ab, AB_EXAMPLES),
         (rebenchmark, "Examples: `wiring rebenchmark` · `wiring rebenchmark my.yaml --form plugin`"),
     ):
         app.command(epilog=example)(command)
