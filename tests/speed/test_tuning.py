@@ -96,6 +96,14 @@ def test_errors_of_price_and_accept_length_join():
     assert outlook(LINE, chain(4), Estimate(2.8)).speedup.error is None
 
 
+def test_with_prompts_of_their_own_the_speedup_is_the_median_over_them():
+    prompts, work = [(0.9, 0.8), (0.5, 0.2), (0.1, 0.0)], Workload(40, 1.5, 1.6)
+    ranked = {o.setting.steps: o for o in outlooks(LINE, (0.5, 0.4), by_prompt=prompts, work=work)}
+    price = LINE.price(chain(2)).value
+    assert ranked[2].speedup.value == pytest.approx(speedup(price, 1.7, work, overshoot((0.5, 0.2))))
+    assert ranked[2].accept_length.value == pytest.approx(1.9)
+
+
 def test_settings_within_the_error_are_alike_and_without_errors_the_best_stands_alone():
     ranked = outlooks(LINE, (0.8, 0.65, 0.5, 0.4, 0.3), relative_error=0.05)
     group = {o.setting.steps for o in alike(ranked)}

@@ -10,6 +10,7 @@ from wiring.errors import WiringError
 from wiring.files.target import read_target_config
 from wiring.files.tensors import read_json
 from wiring.rules.sglang import resolve_speculation
+from wiring.speed.acceptance import acceptance
 from wiring.speed.ladder import Ladder, Served, ladder
 from wiring.speed.measurement import Measurement
 from wiring.speed.results import summarise
@@ -79,6 +80,7 @@ def case_limit(case: Case, measured: Measurement, costs: Measurement) -> Limit:
         model,
         row.by_position,
         relative_error=(row.high - row.low) / (2 * 1.96) / row.accept_length,
+        by_prompt=[acceptance(t.histogram, setting.steps).by_position for t in measured.arm(CURED)],
         work=work,
         longest=max(setting.steps, *profile.benchmark.cost_steps),
     )

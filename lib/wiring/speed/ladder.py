@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
 from wiring.speed.rounds import Estimate, is_chain
-from wiring.speed.tuning import ENDLESS, Outlook, Workload, speedup
+from wiring.speed.tuning import ENDLESS, Outlook, Workload, alike, speedup
 
 TODAY, CURED, TUNED, FLOOR, PERFECT = "today", "wiring cured", "settings tuned", "round at its floor", "perfect draft"
 
@@ -147,6 +147,7 @@ def ladder(
             best = _Reach(chosen.setting, chosen.accept_length.value, chosen.price.value, work)
             assumes = f"{_named(chosen.setting)}, by the fitted price"
             assumes += "; beyond the measured drafts the last conditional is held" if chosen.extrapolated else ""
+            assumes += f"; {_named(setting)} is within the error" if present in alike([chosen, present]) else ""
         speed *= chosen.speedup.value / present.speedup.value
         error = None if chosen.speedup.error is None else chosen.speedup.error / chosen.speedup.value * speed
         rungs.append(_predicted(TUNED, best, plain_tok_per_s, speed, assumes, error))

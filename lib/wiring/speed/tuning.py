@@ -8,7 +8,8 @@ chain the last conditional is held, and the outcome is marked as extrapolated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
@@ -105,13 +106,16 @@ def outlooks(
     by_position: Sequence[float],
     *,
     relative_error: float | None = None,
+    by_prompt: Sequence[Sequence[float]] = (),
     work: Workload = ENDLESS,
     longest: int | None = None,
     trees: Mapping[Speculation, Estimate] | None = None,
 ) -> tuple[Outlook, ...]:
     """All chains up to `longest` steps, and the trees whose accept length is known, best first.
 
-    `by_position`: marginals of a measured chain. `relative_error`: standard error of its accept length over it.
+    `by_position`: marginals of a measured chain, pooled over prompts; `relative_error`: the standard error of its
+    accept length over it. `by_prompt`: each prompt's own marginals; a chain's speed-up is then the median over prompts,
+    as a benchmark's is, the overshoot of the last round reckoned in. Where prompts differ that is another figure.
     `longest`: by default the measured chain's own length, so that nothing is extrapolated. What a tree accepts does not
     follow from chains (their second choices were never tried), so `trees` brings it, measured or replayed.
     """
@@ -120,10 +124,19 @@ def outlooks(
         length = chain_accept_length(by_position, steps)
         error = None if relative_error is None else relative_error * length
         far = steps > len(by_position)
-        found.append(outlook(model, chain(steps), Estimate(length, error), work, extrapolated=far))
+        one = outlook(model, chain(steps), Estimate(length, error), work, extrapolated=far)
+        found.append(_over_prompts(one, [chain_marginals(prompt, steps) for prompt in by_prompt], work))
     for setting, length in (trees or {}).items():
         found.append(outlook(model, setting, length, work))
     return tuple(sorted(found, key=lambda o: -o.speedup.value))
+
+
+def _over_prompts(one: Outlook, by_prompt: Sequence[Sequence[float]], work: Workload) -> Outlook:
+    if not by_prompt:
+        return one
+    value = median(speedup(one.price.value, 1 + sum(m), work, overshoot(m)) for m in by_prompt)
+    error = None if one.speedup.error is None else one.speedup.error / one.speedup.value * value
+    return replace(one, speedup=Estimate(value, error))
 
 
 def alike(ranked: Sequence[Outlook]) -> tuple[Outlook, ...]:
