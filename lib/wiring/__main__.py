@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -124,8 +125,6 @@ commands.add_to(app)
 
 def _print_verdict(folder: Path) -> None:
     """The conclusions of a run as a table, and where the report is."""
-    import json
-
     from rich.console import Console
     from rich.table import Table
 
@@ -141,17 +140,29 @@ def _print_verdict(folder: Path) -> None:
     console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False, markup=False)
 
 
+def _tell_programs(error: WiringError) -> None:
+    if "--json" in sys.argv:
+        print(json.dumps({"error": error.as_json()}, indent=2))
+
+
 def main() -> None:
-    """Console script. Exit status: 0 done, 2 a problem that was told, 130 interrupted, 143 terminated."""
+    """Console script. Exit status: 0 done, 2 a problem that was told, 130 interrupted, 143 terminated.
+
+    With --json a problem is told twice: on stderr for readers, and on stdout as {"error": {...}} for programs.
+    """
     from wiring.chain.execute import Terminated
 
     try:
         app()
     except WiringError as error:
         print(f"wiring: {error}", file=sys.stderr)
+        _tell_programs(error)
         sys.exit(2)
-    except SystemExit as ended:  # typer ends so on Ctrl-C, in silence
-        if ended.code == 130:
+    except SystemExit as ended:
+        usage = getattr(ended.__context__, "format_message", None)  # typer's own errors: an option that is not there
+        if ended.code == 2 and usage is not None:
+            _tell_programs(WiringError(usage().rstrip("."), remedy="See --help"))
+        if ended.code == 130:  # typer ends so on Ctrl-C, in silence
             print(
                 "wiring: interrupted; `wiring run` goes on where it stopped, others begin again.",
                 file=sys.stderr,

@@ -17,6 +17,11 @@ class WiringError(Exception):
         self.expected, self.found = str(expected), str(found)
         super().__init__(self._sentence())
 
+    def as_json(self) -> dict[str, str]:
+        """The parts, and the whole as `message`; an empty part is an empty string."""
+        parts = ("problem", "where", "expected", "found", "remedy")
+        return {"message": str(self)} | {name: getattr(self, name) for name in parts}
+
     def _sentence(self) -> str:
         text = f"{self.where}: {self.problem}" if self.where else self.problem
         sides = [f"{name} {value}" for name, value in (("expected", self.expected), ("found", self.found)) if value]

@@ -86,11 +86,15 @@ def lint(
         embedding_plugin=embedding_plugin,
         engine_ids=None if ids is None else _ids(str(ids)),
     )
-    _write(json.dumps(result.as_json(), indent=2) + "\n" if as_json else _tables(result))
-    if result.errors:
-        raise typer.Exit(1)
-    if target is not None and result.served is None:  # the layout, which is what lint is for, could not be checked
-        raise typer.Exit(2)
+    problem = None
+    if target is not None and result.served is None and not result.errors:  # the layout is what lint is for
+        why = [gap.why for gap in result.not_checked if gap.check == "served layout"]
+        problem = WiringError("the served layout could not be checked", where=target, found="; ".join(why))
+        print(f"wiring: {problem}", file=sys.stderr)
+    found = result.as_json() | ({"error": problem.as_json()} if problem else {})
+    _write(json.dumps(found, indent=2) + "\n" if as_json else _tables(result))
+    if result.errors or problem:
+        raise typer.Exit(1 if result.errors else 2)
 
 
 def _engine(text: str, view: ServerView | None) -> Engine:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 SEARCH_EXAMPLES = (
     "Examples: `wiring search --draft DIR --target DIR --text documents.txt` · "
-    "`wiring search --draft DIR --target DIR --states DIR --exhaustive --json`"
+    "`wiring search --draft DIR --target DIR --states DIR --exhaustive --json`. "
+    "Exit status: 0 a layout was found, 1 no layout fits, 2 the search could not be made."
 )
 _TABLE_ROWS = 10
 
@@ -49,8 +50,10 @@ def search(
         result = run(model, material, exhaustive=exhaustive, progress=bar.set_description_str)
     if as_json:
         typer.echo(json.dumps(result.as_json(), indent=2))
-        return
-    _print(result)
+    else:
+        _print(result)
+    if not result.fits:
+        raise typer.Exit(1)
 
 
 def _print(result: SearchResult) -> None:

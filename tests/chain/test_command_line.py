@@ -190,3 +190,25 @@ def test_clean_wants_to_know_which(call, runs):
     assert call("clean", "--runs", runs)[0] == 2
     assert call("clean", "one", "--all", "--runs", runs)[0] == 2
     assert left(runs) == ["one", "thesis", "two"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("lint", "--draft", "nowhere"), "missing"),
+        (("lint",), "--draft"),  # typer's own error
+        (("search", "--draft", "nowhere", "--target", "nowhere"), "say what to search on"),
+        (("patch", "plan", "--sglang", "nowhere"), "no such folder"),
+        (("patch", "apply", "--layout", "0,3,31"), "belong together"),
+        (("patch", "apply",), "never written"),
+        (("patch", "undo", "--out", "nowhere"), "not a cured copy"),
+        (("patch", "apply", "--no-such-option"), "No such option"),
+    ],
+)  # fmt: skip
+def test_a_problem_is_told_to_programs_too(call, words, message):
+    status, out, err = call(*words, "--json")
+    told = json.loads(out)["error"]
+    assert status == 2 and message in told["message"]
+    assert set(told) == {"message", "problem", "where", "expected", "found", "remedy"}
+    assert message in " ".join(err.replace("│", " ").split())
+    assert call(*words)[:2] == (2, "")  # without --json nobody parses stdout

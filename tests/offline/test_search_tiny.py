@@ -1,10 +1,14 @@
 """The search on real drafts: the tiny pair's, three trained on other layouts, and spoilt ones that fit nothing."""
 
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 import search_pair
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from wiring.__main__ import app
@@ -166,3 +170,19 @@ def test_the_command(tmp_path):
     assert found["documents"] == 16 and found["method"] == "coordinate" and found["rule"]
     table = CliRunner().invoke(app, [*call, str(tmp_path / "documents.txt")], catch_exceptions=False)
     assert "Trained on (0, 3," in table.stdout and "other_sequence" in table.stdout
+
+
+def test_a_draft_that_fits_nothing_ends_the_command_with_1_and_in_silence(tmp_path):
+    """Its fc's columns are shuffled. stderr is a pipe here, where a bar of transformers is nothing but noise."""
+    (tmp_path / "documents.txt").write_text("\n".join(search_pair.lines(16, 64)))
+    shutil.copytree(SHIPPED, tmp_path / "draft")
+    tensors = load_file(SHIPPED / "model.safetensors")
+    order = torch.randperm(tensors["fc.weight"].shape[1], generator=torch.Generator().manual_seed(4))
+    tensors["fc.weight"] = tensors["fc.weight"][:, order].contiguous()
+    save_file(tensors, tmp_path / "draft" / "model.safetensors")
+    call = ["search", "--draft", str(tmp_path / "draft"), "--target", str(search_pair.TARGET), "--json"]
+    command = [sys.executable, "-m", "wiring", *call, "--text", str(tmp_path / "documents.txt")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert ran.returncode == 1 and json.loads(ran.stdout)["fits"] is False
+    assert ran.stderr == ""
+    assert "1 no layout fits" in CliRunner().invoke(app, ["search", "--help"], terminal_width=200).stdout

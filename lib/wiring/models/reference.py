@@ -6,6 +6,7 @@ Hooks on the decoder layers give all of 0..L.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,9 +58,10 @@ class ReferenceTarget:
         if not (Path(folder) / "config.json").is_file():
             raise WiringError("the target folder has no config.json", where=folder, remedy="Check the path")
         try:
-            model, info = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
-            )
+            with _without_bars_in_logs():
+                model, info = AutoModelForCausalLM.from_pretrained(
+                    folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
+                )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise WiringError(f"transformers cannot load the target: {first}", where=folder) from error
@@ -141,6 +143,21 @@ class ReferenceTarget:
             hooks.callback(self.layers[-1].register_forward_hook(after_last).remove)
             hooks.callback(self.head.register_forward_pre_hook(before_head).remove)
             yield states, normed
+
+
+@contextmanager
+def _without_bars_in_logs() -> Iterator[None]:
+    """transformers draws its "Loading weights" bar wherever stderr leads; where that is no terminal it is noise."""
+    from transformers.utils import logging
+
+    silence = logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    if silence:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if silence:
+            logging.enable_progress_bar()
 
 
 def _decoder(model: nn.Module) -> nn.Module:
