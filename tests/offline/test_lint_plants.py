@@ -321,3 +321,49 @@ def test_arguments_that_the_server_changes(tmp_path):
                          changed=(Changed("draft tokens", 8, 6, "one chain"),))  # fmt: skip
     result = lint(folder, TINY / "target", parse_engine("sglang==0.5.23"), trained=TRAINED, server=running)
     assert told(result) == {(21, "warning")} and "asked for 8" in result.findings[0].evidence
+
+
+@pytest.mark.parametrize(("field", "said", "kind", "least"), [
+    ("hidden_size", 128, 3, 10), ("hidden_size", 32, 3, 10), ("intermediate_size", 128, 10, 3), ("head_dim", 16, 10, 4),
+    ("num_attention_heads", 8, 10, 2), ("num_key_value_heads", 2, 10, 2),
+])  # fmt: skip
+def test_one_wrong_size_is_one_finding_that_names_the_tensors(tmp_path, field, said, kind, least):
+    right = {"hidden_size": 64, "intermediate_size": 256, "head_dim": 32}.get(field, 4)
+    folder = draft(tmp_path / "d", {field: said})
+    result = run(folder)
+    (finding,) = result.findings
+    assert (finding.kind, finding.severity) == (kind, "error") and finding.where == f"{folder / 'config.json'}: {field}"
+    assert f"{field} is {said}" in finding.evidence and finding.remedy.startswith(f"Write {field} {right}")
+    named = finding.evidence.rpartition(": ")[2].split(", ")
+    assert len(named) >= least and all(name.endswith(".weight") for name in named)
+    assert phases(result) == (TRAINED,) * 3
+
+
+def test_beside_a_wrong_size_other_faults_are_told_as_ever(tmp_path):
+    result = run(draft(tmp_path / "d", {"hidden_size": 128}, edit=shuffled))
+    assert told(result) == {(3, "error"), (9, "error")} and len(result.findings) == 2
+    # a single tensor of another shape speaks against itself, not against the config
+    result = run(draft(tmp_path / "e", edit=lambda t: t.update({"norm.weight": torch.ones(32)})))
+    assert told(result) == {(10, "error")} and "norm.weight" in result.findings[0].where
+
+
+def test_weights_of_zeros(tmp_path):
+    blind = run(draft(tmp_path / "a", edit=lambda t: t["fc.weight"].zero_()))
+    assert_only(blind, 23)
+    assert "sees none of the states" in blind.errors[0].evidence
+    half = run(draft(tmp_path / "b", edit=lambda t: t["fc.weight"][:, WIDTH : 2 * WIDTH].zero_()))
+    assert told(half) == {(23, "warning")} and "slot 1" in half.findings[0].evidence
+    other = run(draft(tmp_path / "c", edit=lambda t: t["midlayer.mlp.up_proj.weight"].zero_()))
+    assert told(other) == {(23, "warning")} and "layers.0.mlp.up_proj.weight" in other.findings[0].evidence
+
+
+def test_a_scaled_rope_beside_latent_attention(tmp_path):
+    """The target scales by yarn and 4; an unscaled draft is usual there, another scaling is worth a word."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    assert run(draft(tmp_path / "same", {"rope_scaling": yarn})).findings == ()
+    result = run(draft(tmp_path / "other", {"rope_scaling": yarn | {"factor": 40.0}}))
+    assert told(result) == {(13, "warning")}
+    assert "yarn by 40.0, the target's yarn by 4.0" in result.findings[0].evidence
+    plain = target(tmp_path / "t", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})
+    result = run(draft(tmp_path / "d", {"rope_scaling": yarn}), of=plain)
+    assert told(result) == {(13, "warning")} and "the target does not" in result.findings[0].evidence

@@ -10,14 +10,17 @@ from typing import Any
 
 from wiring.boundary import Layout, Phase, check_layout
 from wiring.errors import WiringError
+from wiring.files.copy_record import read_copy_record
 from wiring.files.draft_config import DEFAULT_SLOTS, named_slots
 from wiring.offline.lint import embedding, forward, layout, numbers, rope, sizes, speculation, tensors, vocabulary
 from wiring.offline.lint.finding import LintFinding, NotChecked
+from wiring.offline.lint.served import what_is_served
 from wiring.offline.lint.server import ServerView
-from wiring.offline.lint.trained import Trained, recorded, said
-from wiring.offline.lint.view import DraftView, TargetView, View, read_draft_view, read_target_view
+from wiring.offline.lint.trained import Trained, copied, recorded, said
+from wiring.offline.lint.view import View, read_draft_view, read_target_view
+from wiring.offline.lint.wrong_size import corrected, wrong_size
 from wiring.rules import sglang_layers, vllm
-from wiring.rules.served import Engine, ServedLayout, served_layout
+from wiring.rules.served import Engine, ServedLayout
 
 _NEWEST = {"sglang": sglang_layers.NEWEST, "vllm": vllm.NEWEST}  # what a rule without a version stands for
 _SEVERITIES = ("error", "warning", "note")
@@ -47,7 +50,9 @@ class Check:
 CHECKS = (
     Check("served layout", layout.served_as_said, (Need.RULE,)),
     Check("served layout against the trained one", layout.as_trained, (Need.RULE, Need.TRAINED)),
+    Check("sizes of the config against the tensors", wrong_size, (Need.SHAPE, Need.DRAFT_TENSORS)),
     Check("slot count against fc", layout.slots, (Need.DRAFT_TENSORS,)),
+    Check("weights that are zero", tensors.zeros, (Need.DRAFT_TENSORS,)),
     Check("widths of draft and target", sizes.widths, (Need.TARGET,)),
     Check("vocabulary of draft and target", sizes.vocabulary, (Need.TARGET,)),
     Check("vocabulary maps d2t and t2d", vocabulary.maps, (Need.DRAFT_TENSORS,)),
@@ -115,25 +120,30 @@ def lint(
 
     `draft` and `target` are model folders; config.json alone is enough, and what needs the tensors is then listed in
     `not_checked`, as everything is that needs a target where none is given. `trained` overrides the layout that the
-    draft records, in boundaries. `server` holds a server's arguments; CUDA graphs and one rank are assumed without.
-    `engine_ids` are the layer ids that TensorRT-LLM is given.
+    draft records, in boundaries. A cured copy on SGLang is taken to be served as it was made to be, by the plugin or by
+    edited files; `not_checked` then says so. `server` holds a server's arguments; CUDA graphs and one rank are assumed
+    without. `engine_ids` are the layer ids that TensorRT-LLM is given.
 
     Raises WiringError when a file is missing or damaged, and for a release that no rule is known for.
     """
-    ours = read_draft_view(draft)
+    ours, wrong = corrected(read_draft_view(draft))
     theirs = read_target_view(target) if target is not None else None
     if trained is not None:
         check_layout(trained, theirs.config.num_layers if theirs else None)
-        fits = {_slots(ours) or 0, named_slots(ours.config, ours.producer) or DEFAULT_SLOTS}
+        fits = {ours.slots or 0, named_slots(ours.config, ours.producer) or DEFAULT_SLOTS}
         if len(trained) not in fits:
             raise WiringError(
                 "the trained layout fits neither the draft's fc nor its config", where="--trained",
                 expected=f"{' or '.join(map(str, sorted(fits - {0})))} boundaries", found=",".join(map(str, trained)),
             )  # fmt: skip
-    served, unserved = _served(engine, ours, theirs, server, embedding_plugin, engine_ids)
+    copy = read_copy_record(draft)
+    served, unserved = what_is_served(
+        engine, ours, theirs, server, embedding_plugin=embedding_plugin, engine_ids=engine_ids, copy=copy
+    )
     layers = theirs.config.num_layers if theirs else None
-    known = said(trained) if trained is not None else recorded(ours.config, ours.producer, layers, _slots(ours))
-    view = View(engine, ours, theirs, served, unserved, known, server)
+    known = said(trained) if trained is not None else copied(copy)
+    known = known or recorded(ours.config, ours.producer, layers, ours.slots)
+    view = View(engine, ours, theirs, served, unserved, known, server, wrong)
     findings, gaps = run(view)
     version = engine.version or _NEWEST.get(engine.name)
     return LintResult(engine.name, version, served, known, findings, gaps)
@@ -167,42 +177,3 @@ def _lacks(view: View, need: Need) -> str:
         Need.TRAINED: view.trained.why if view.trained.layout is None else "",
         Need.SERVER: "no server's arguments were given" if view.server is None else "",
     }[need]  # fmt: skip
-
-
-def _served(
-    engine: Engine,
-    draft: DraftView,
-    target: TargetView | None,
-    server: ServerView | None,
-    embedding_plugin: bool,
-    engine_ids: tuple[int, ...] | None,
-) -> tuple[ServedLayout | None, str]:
-    """The engine's rule applied, or why there is none. A release without rules is an error, a target without a gap."""
-    if target is None:
-        return None, "no target was given"
-    try:
-        layout = served_layout(
-            engine.name,
-            engine.version,
-            target.config.raw,
-            draft.config,
-            cuda_graphs=server.cuda_graphs if server else True,
-            tp_size=server.tp_size if server else 1,
-            embedding_plugin=embedding_plugin,
-            slots=_slots(draft),
-            engine_ids=engine_ids,
-        )
-    except WiringError as error:
-        if error.where != target.config.architecture:
-            raise
-        return None, str(error)
-    return layout, ""
-
-
-def _slots(draft: DraftView) -> int | None:
-    """How many states `fc` takes, where the file tells it."""
-    fc = draft.named.get("fc.weight")
-    if fc is None or fc.dim() != 2 or not draft.width:
-        return None
-    states, rest = divmod(fc.shape[1], draft.width)
-    return states if states and not rest else None

@@ -120,7 +120,7 @@ def _is_default(view: View, layout: Layout) -> bool:
 
 def _remedy(view: View, trained: Layout) -> str:
     if not view.trained.certain:
-        return "Say which layout was trained: --trained B,B,B"
+        return "Say which layout was trained: --trained B,B,B; `wiring search` tells it from the weights"
     cure = f"ake the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
     if view.trained.said:
         return f"M{cure}"

@@ -15,7 +15,7 @@ def base_and_scaling(view: View) -> list[LintFinding]:
     """The draft's base and scaling against the target's: converters drop them, and then proposals fail with length.
 
     A draft may be trained with its own; nothing but the training tells, so this is a warning. Where the target's
-    attention is latent (kv_lora_rank) its rotation is of another kind, and only a different base is worth a word.
+    attention is latent (kv_lora_rank) its rotation is of another kind, and a draft without scaling beside it is usual.
     SafeAILab always trains with base 10000, whatever the target's.
     """
     draft, target = view.draft, view.target
@@ -28,21 +28,23 @@ def base_and_scaling(view: View) -> list[LintFinding]:
             f"the draft's RoPE base is {ours['rope_theta']:g}, the target's {theirs['rope_theta']:g}",
             "Serve the base that the draft was trained with; a wrong one costs more the longer the text",
         ))  # fmt: skip
-    if target.text.get("kv_lora_rank") or theirs["type"] == "default":
-        return found
-    if ours["type"] == "default":
-        found.append(LintFinding(
-            13, "warning", f"{draft.where}: rope_scaling",
-            f"the target scales its RoPE ({theirs['type']}, factor {theirs['factor']}), the draft's config does not",
-            "If the draft was trained with the target's scaling, copy it into the draft's config",
-        ))  # fmt: skip
-    elif (ours["type"], ours["factor"]) != (theirs["type"], theirs["factor"]):
-        found.append(LintFinding(
-            13, "warning", f"{draft.where}: rope_scaling",
-            f"the draft's RoPE scaling is {ours['type']} by {ours['factor']}, the target's {theirs['type']} by "
-            f"{theirs['factor']}", "Serve the scaling that the draft was trained with",
-        ))  # fmt: skip
+    if evidence := _scaling(ours, theirs, latent=bool(target.text.get("kv_lora_rank"))):
+        remedy = "Serve the scaling that the draft was trained with; a config copied from a target may hold another"
+        found.append(LintFinding(13, "warning", f"{draft.where}: rope_scaling", evidence, remedy))
     return found
+
+
+def _scaling(ours: Mapping[str, Any], theirs: Mapping[str, Any], *, latent: bool) -> str:
+    """What the two scalings are where they differ in a way that is worth a word; empty where not."""
+    if (ours["type"], ours["factor"]) == (theirs["type"], theirs["factor"]):
+        return ""
+    if ours["type"] == "default":
+        told = f"the target scales its RoPE ({theirs['type']}, factor {theirs['factor']}), the draft's config does not"
+        return "" if latent else told
+    if theirs["type"] == "default":
+        return f"the draft's config scales its RoPE ({ours['type']}, factor {ours['factor']}), the target does not"
+    ours_is, theirs_is = (f"{rope['type']} by {rope['factor']}" for rope in (ours, theirs))
+    return f"the draft's RoPE scaling is {ours_is}, the target's {theirs_is}"
 
 
 def context(view: View) -> list[LintFinding]:

@@ -78,3 +78,31 @@ def _kind(finding: Finding, name: str) -> int | None:
         case "not loaded":
             return 9 if "draft_vocab_size" in finding.evidence else 13
     return None
+
+
+def zeros(view: View) -> list[LintFinding]:
+    """Weights that hold nothing but zeros: an `fc` of zeros makes the draft blind, whatever is served."""
+    draft = view.draft
+    fc, slots = draft.named.get("fc.weight"), draft.slots
+    found = []
+    if fc is not None and not bool(fc.any()):
+        found.append(LintFinding(
+            23, "error", draft.tensor_where("fc.weight"),
+            "fc holds nothing but zeros: the draft sees none of the states that it is fed, from whatever layer",
+            "Export the draft again from its training checkpoint",
+        ))  # fmt: skip
+    elif fc is not None and slots:
+        unused = [i for i, part in enumerate(fc.chunk(slots, dim=1)) if not bool(part.any())]
+        found += [LintFinding(
+            23, "warning", draft.tensor_where("fc.weight"),
+            f"the columns of slot {i} hold nothing but zeros: the draft does not look at that state",
+            "Find out whether it was trained with it",
+        ) for i in unused]  # fmt: skip
+    others = [name for name, tensor in draft.named.items()
+              if name.endswith(".weight") and name != "fc.weight" and not bool(tensor.any())]  # fmt: skip
+    if others:
+        found.append(LintFinding(
+            23, "warning", str(draft.folder), f"nothing but zeros: {', '.join(others)}",
+            "Export the draft again from its training checkpoint, if it was trained",
+        ))  # fmt: skip
+    return found

@@ -1,4 +1,4 @@
-"""The layout that a draft was trained on: as said, or as the draft's own config records it."""
+"""The layout that a draft was trained on: as said, as its cured copy records it, or as its config is taken to mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from wiring.boundary import Layout
 from wiring.errors import WiringError
+from wiring.files.copy_record import MARKER, CopyRecord
 from wiring.files.draft_config import DEFAULT_SLOTS, IDS, recorded_ids
 from wiring.rules.producers import trained_layout
 
@@ -16,8 +17,8 @@ from wiring.rules.producers import trained_layout
 class Trained:
     """`layout` in boundaries, None where nothing tells it; `why` says where it comes from or what is missing.
 
-    `certain` is False where the ids can be read in two ways, and the layout is the likelier one; `said` is True where
-    the caller named it.
+    `certain` is False where the layout rests on an assumption, which `why` names; `said` is True where somebody named
+    it in boundaries.
     """
 
     layout: Layout | None
@@ -31,13 +32,21 @@ def said(layout: Layout) -> Trained:
     return Trained(layout, "as said with --trained", said=True)
 
 
+def copied(record: CopyRecord | None) -> Trained | None:
+    """The layout that a cured copy was made for; None where there is no record, or one from before it was kept."""
+    if record is None or record.layout is None:
+        return None
+    return Trained(record.layout, f"the layout that this copy was made for, in {MARKER}", said=True)
+
+
 def recorded(config: Mapping[str, Any], producer: str, num_layers: int | None, slots: int | None) -> Trained:
     """The layout that a draft's config records, by its producer's numbering.
 
     `num_layers` is the target's, None without one; `slots` how many states `fc` takes, None without the tensors.
     Ids that a flat config holds at its top level are taken too: they are what the trainer meant, whether or not an
-    engine finds them there. A flat config's ids that are exactly the default boundaries (2, L//2, L-3) are taken for
-    input ids, as SafeAILab and vLLM write them: as output ids nobody's default is spelt so.
+    engine finds them there. A flat config does not say whose numbering its ids are in, so what it records is never
+    certain. Its ids that are exactly the default boundaries (2, L//2, L-3) are taken for input ids, as SafeAILab and
+    vLLM write them: as output ids nobody's default is spelt so.
     """
     ids, where = recorded_ids(config, producer)
     if ids is None and config.get(IDS):
@@ -49,12 +58,14 @@ def recorded(config: Mapping[str, Any], producer: str, num_layers: int | None, s
         return Trained(None, f"no {where} in the config, and no default for {expected} slots")
     if ids is None and num_layers is None:
         return Trained(None, f"no {where} in the config, and without a target no default layers")
+    flat = producer != "speculators"
     default = None if num_layers is None else (2, num_layers // 2, num_layers - 3)
-    version = str(config.get("speculators_version") or "") if producer == "speculators" else None
-    if producer != "speculators" and ids is not None and ids == default:
-        return Trained(ids, f"{where} {list(ids)}: the default layers, as input ids", certain=False)
+    if flat and ids is not None and ids == default:
+        return Trained(ids, f"assumed: {where} {list(ids)}, the default layers as input ids", certain=False)
+    version = None if flat else str(config.get("speculators_version") or "")
     try:
         layout, why = trained_layout(producer, version or None, ids, num_layers or 0)
     except WiringError as error:  # a version that is none, a target without room for the default
         return Trained(None, str(error))
-    return Trained(layout, f"{where} {why}" if ids is not None else f"no {where} in the config: {why}")
+    told = f"{where} {why}" if ids is not None else f"no {where} in the config: {why}"
+    return Trained(layout, f"assumed: {told}" if flat else told, certain=not flat)

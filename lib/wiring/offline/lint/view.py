@@ -22,6 +22,8 @@ from wiring.rules.served import Engine, ServedLayout
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from wiring.offline.lint.wrong_size import WrongSize
+
 CONFIG = "config.json"
 
 
@@ -62,6 +64,15 @@ class DraftView:
     def width(self) -> int | None:
         """Features of one captured state, as the config has them."""
         return self.config.get("target_hidden_size") or self.layer.get("hidden_size")
+
+    @property
+    def slots(self) -> int | None:
+        """How many states `fc` takes, where the file tells it."""
+        fc = self.named.get("fc.weight")
+        if fc is None or fc.dim() != 2 or not self.width:
+            return None
+        states, rest = divmod(fc.shape[1], self.width)
+        return states if states and not rest else None
 
     @property
     def vocabulary(self) -> tuple[int, int] | None:
@@ -125,6 +136,7 @@ class View:
     unserved: str = ""
     trained: Trained = Trained(None, "")
     server: ServerView | None = None
+    wrong_size: WrongSize | None = None  # `draft` is then read as if it stood right
 
     @property
     def sglang(self) -> bool:
@@ -140,6 +152,13 @@ def read_draft_view(folder: Path) -> DraftView:
     config = read_json(folder / CONFIG, "the draft's config")
     check_fields(config, folder / CONFIG)
     tensors, files = read_checkpoint(folder) if has_weights(folder, pickled=True) else (None, None)
+    return draft_view(folder, config, tensors, files)
+
+
+def draft_view(
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor] | None, files: Mapping[str, Path] | None
+) -> DraftView:
+    """A config and tensors (None without weights) as `read_draft_view` gives them; raises WiringError as it does."""
     producer = detect_producer(config, tensors or ())
     view = DraftView(folder, config, producer, None, "", tensors, files)
     try:
