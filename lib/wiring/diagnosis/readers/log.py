@@ -1,0 +1,63 @@
+"""Records from log lines, whichever engine wrote them: line by line, in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from wiring.diagnosis.evidence import Record
+from wiring.diagnosis.readers.context import Context, scan
+from wiring.diagnosis.readers.others import LlamaCppLog, TensorRTLog, TrainerLog
+from wiring.diagnosis.readers.sglang_log import SGLangLog
+from wiring.diagnosis.readers.text import ANSI
+from wiring.diagnosis.readers.vllm import VLLMLog
+
+PARSERS = (SGLangLog, VLLMLog, LlamaCppLog, TensorRTLog, TrainerLog)
+_WORDS = [re.compile("|".join(map(re.escape, parser.words))) for parser in PARSERS]
+_ALL = {word for parser in PARSERS for word in parser.words}
+_FEWEST = tuple(sorted(word for word in _ALL if not any(other != word and other in word for other in _ALL)))
+LOOKED_FOR = (
+    "SGLang: 'Decode batch ... accept len', 'Load weight end', send_one and bench_sglang_eagle tables",
+    "vLLM: 'SpecDecoding metrics', 'Speculative metrics', the blocks of spec_decode.py and `vllm bench serve`",
+    "llama.cpp: 'draft acceptance = '",
+    "TensorRT-LLM: '[AL]', '[AR]'",
+    "ModelOpt: 'Average Acceptance Length'; xinfer: 'MTP Stats'; Automodel: 'train_tau_sim'",
+    "Prometheus text of SGLang, vLLM or llama.cpp; the JSON of /server_info; meta_info of /generate",
+)
+
+
+def read_lines(
+    lines: Sequence[str],
+    *,
+    source: str = "log",
+    engine: str | None = None,
+    version: str | None = None,
+    steps: int | None = None,
+    topk: int | None = None,
+    draft_tokens: int | None = None,
+) -> tuple[Record, ...]:
+    """Acceptance, speed, facts and changed arguments in the lines of a log, by one counting rule.
+
+    `version` is a release of the engine; `draft_tokens` counts the root, as SGLang does. What is not given is read
+    from the lines where they say it. Every figure is one record: lines of log intervals are not yet pooled
+    (`wiring.diagnosis.readers.pool`); counters that only grow (xinfer, vLLM V0) give their last state. Raises
+    WiringError on a version that is none.
+    """
+    context = scan(
+        lines, source=source, engine=engine, version=version, steps=steps, topk=topk, draft_tokens=draft_tokens
+    )
+    return tuple(emit(lines, context))
+
+
+def emit(lines: Iterable[str], context: Context) -> Iterator[Record]:
+    """The records of the lines, in their order, and at the end those that only the whole says."""
+    parsers = [(parser(context), words) for parser, words in zip(PARSERS, _WORDS, strict=True)]
+    for at, raw in enumerate(lines, start=1):
+        if not any(word in raw for word in _FEWEST):
+            continue  # nearly every line of a large log
+        line = ANSI.sub("", raw.rstrip("\r\n"))
+        for parser, words in parsers:
+            if words.search(line) is not None:
+                yield from parser.feed(at, line)
+    for parser, _ in parsers:
+        yield from parser.finish()
