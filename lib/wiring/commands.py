@@ -13,6 +13,7 @@ from wiring.accuracy_command import EXAMPLES, accuracy
 from wiring.errors import WiringError
 from wiring.lint_command import LINT_EXAMPLES, lint
 from wiring.patch_command import app as patch
+from wiring.read_log_command import READ_LOG_EXAMPLES, read_log
 from wiring.search_command import SEARCH_EXAMPLES, search
 
 ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
@@ -30,6 +31,7 @@ def add_to(app: typer.Typer) -> None:
         (accuracy, EXAMPLES),
         (lint, LINT_EXAMPLES),
         (search, SEARCH_EXAMPLES),
+        (read_log, READ_LOG_EXAMPLES),
         (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
         (ab, AB_EXAMPLES),
         (rebenchmark, "Examples: `wiring rebenchmark` · `wiring rebenchmark my.yaml --form plugin`"),
