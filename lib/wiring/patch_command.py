@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from wiring.errors import WiringError
 
 if TYPE_CHECKING:
+    from wiring.boundary import Layout
+    from wiring.files.target import TargetConfig
     from wiring.patch.plan import Cure, CurePlan
     from wiring.patch.source import SglangTree
 
@@ -45,19 +48,10 @@ def plan_command(
     """Which cures there are, least invasive first, and why a smaller one does not do."""
     _, _, plan = _planned(sglang, target, draft, layout, cuda_graphs)
     cures = [_chosen(plan, form)] if form and plan.cures else plan.cures
-    if as_json:
-        typer.echo(json.dumps(_as_json(plan, cures), indent=2))
-    else:
-        typer.echo(plan.advice)
-        for cure in cures:
-            typer.echo(f"\n{cure.form}: serves {cure.served.verify} in {', '.join(cure.phases)}")
-            for change in cure.changes:
-                typer.echo(f"  changes {change}")
-            typer.echo(f"  why: {cure.reason}")
-        for short in plan.short:
-            typer.echo(f"\n{short.form}: does not do. {short.reason}")
+    found, lines = _as_json(plan, cures), _in_words(plan, cures)
     if not plan.cures and not plan.nothing_to_do:
-        raise typer.Exit(2)
+        _refuse(WiringError(plan.advice), found, as_json, lines)
+    _tell(found, as_json, lines)
 
 
 @app.command("diff")
@@ -66,9 +60,11 @@ def diff_command(
     cuda_graphs: Graphs = True, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """The change as a unified diff; nothing is written."""
+    from wiring.patch.plan import cure_diff
+
     folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
     cure = None if plan.nothing_to_do else _chosen(plan, form)
-    text = plan.advice if cure is None else _diff(folder, tree, cure)
+    text = plan.advice if cure is None else cure_diff(cure, folder, tree)
     typer.echo(json.dumps({"diff": "" if cure is None else text}) if as_json else text)
 
 
@@ -85,6 +81,7 @@ def apply_command(
     from wiring.patch.forms import Form
     from wiring.patch.plan import source_change
     from wiring.patch.source import apply
+    from wiring.patch.source.for_a_while import take_back
 
     folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
     if plan.nothing_to_do:
@@ -99,9 +96,11 @@ def apply_command(
             remedy="Name one with --out",
         )
     done = []
+    draft_copy.check_goal(folder, out)  # before SGLang is touched: all of the cure, or nothing
     if cure.form is Form.SOURCE:
+        take_back(tree)  # what a killed notebook left would be undone by the next one
         done.append(apply(source_change(cure, tree)).text)
-    copied = draft_copy.apply(folder, cure, out)
+    copied = draft_copy.apply(folder, cure, out, plan.wanted)
     done.append(f"cured copy of the draft: {copied.folder}")
     done += [f"start its server with {name}={value}" for name, value in sorted(copied.environment.items())]
     _tell({"form": cure.form.value, "done": done}, as_json)
@@ -109,35 +108,57 @@ def apply_command(
 
 @app.command("verify")
 def verify_command(
-    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "",
+    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", out: Out = None,
     cuda_graphs: Graphs = True, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Read SGLang's files again: does the patched code stand at every site? Exit status 2 where it does not."""
-    from wiring.patch.source import Refusal, find_tree, needed_edits, verify_static
+    """Read again what was written: the cured copy at --out, and for the source form SGLang's files.
 
-    tree = find_tree(sglang)
-    edits = needed_edits(tree, _architecture(target))
-    if isinstance(edits, Refusal):
-        raise WiringError("the source form does not know this code", where=tree.package, found=str(edits))
-    checks = verify_static(tree, edits)
-    rows = [{"site": str(check.site), "stands": check.stands, "text": check.text} for check in checks]
-    lines = [f"{'stands' if row['stands'] else 'MISSING'}: {row['site']}: {row['text']}" for row in rows]
-    _tell({"sites": rows}, as_json, lines)
-    if not all(check.stands for check in checks):
-        raise typer.Exit(2)
+    Without --out SGLang's files alone, at the places that --layout asks for; the draft itself is not looked at. Exit
+    status 2 where something does not stand.
+    """
+    from wiring.boundary import parse_layout
+    from wiring.patch.copy_check import verify_copy
+    from wiring.patch.forms import Form
+    from wiring.patch.source import find_tree
+
+    tree, config = find_tree(sglang), _target_config(target)
+    found: dict[str, Any] = {}
+    form, wanted = str(Form.SOURCE), parse_layout(layout) if layout else None
+    if out is not None:
+        record, checks = verify_copy(out, _release(tree), config.raw, cuda_graphs=cuda_graphs)
+        form, wanted = record.form, wanted or record.layout
+        found["copy"] = [{"what": check.what, "stands": check.stands, "text": check.text} for check in checks]
+    if form == Form.SOURCE:
+        found["sites"] = _sites(tree, config.architecture, wanted)
+    rows = [(row.get("site") or row["what"], row) for part in found.values() for row in part]
+    lines = [f"{'stands' if row['stands'] else 'MISSING'}: {name}: {row['text']}" for name, row in rows]
+    missing = [name for name, row in rows if not row["stands"]]
+    if missing:
+        problem = WiringError(
+            "not everything stands that the cure writes", where=out or tree.package,
+            found=f"missing: {'; '.join(missing)}", remedy="`wiring patch apply` writes it",
+        )  # fmt: skip
+        _refuse(problem, found, as_json, lines)
+    _tell(found, as_json, lines)
 
 
 @app.command("undo")
 def undo_command(sglang: Sglang = None, out: Out = None, as_json: AsJson = False) -> None:
     """Remove the cured copy at --out; without --out, restore SGLang's files byte for byte."""
+    from wiring.files.copy_record import read_copy_record
     from wiring.patch import draft_copy
+    from wiring.patch.forms import Form
     from wiring.patch.source import find_tree, undo
 
-    if out is not None:
-        draft_copy.undo(out)
-        _tell({"done": [f"removed {out}"]}, as_json)
+    if out is None:
+        _tell({"done": [undo(find_tree(sglang)).text]}, as_json)
         return
-    _tell({"done": [undo(find_tree(sglang)).text]}, as_json)
+    record = read_copy_record(out)
+    draft_copy.undo(out)
+    done = [f"removed {out}"]
+    if record is not None and record.form == Form.SOURCE:
+        done.append("SGLang's edited files stay as they are: `wiring patch undo` without --out restores them")
+    _tell({"done": done}, as_json)
 
 
 @app.command("status")
@@ -176,10 +197,8 @@ def _planned(
     else:
         wanted = parse_layout(layout)
     config, tree = read_target_config(target), find_tree(sglang)
-    if tree.version is None:
-        raise WiringError("these files do not say which release they are", where=tree.package)
     asked = read_json(draft / "config.json", "the draft's config")
-    plan = plan_cures(tree.version, config.raw, asked, wanted, tree=tree, cuda_graphs=cuda_graphs)
+    plan = plan_cures(_release(tree), config.raw, asked, wanted, tree=tree, cuda_graphs=cuda_graphs)
     return draft, tree, plan
 
 
@@ -196,26 +215,46 @@ def _chosen(plan: CurePlan, form: str) -> Cure:
     )  # fmt: skip
 
 
-def _architecture(target: Path | None) -> str:
+def _sites(tree: SglangTree, architecture: str, wanted: Layout | None) -> list[dict[str, Any]]:
+    from wiring.patch.source import GRAPH_SITES, Refusal, needed_edits, verify_static
+
+    edits = needed_edits(tree, architecture)
+    if isinstance(edits, Refusal):
+        raise WiringError("the source form does not know this code", where=tree.package, found=str(edits))
+    if wanted is not None and 0 not in wanted:  # no -1 is to be read, so the model stays as it is
+        edits = tuple(edit for edit in edits if edit.site.name in GRAPH_SITES)
+    checks = verify_static(tree, edits)
+    return [{"site": str(check.site), "stands": check.stands, "text": check.text} for check in checks]
+
+
+def _target_config(target: Path | None) -> TargetConfig:
     from wiring.case.profile import load_profile
     from wiring.files.target import read_target_config
 
-    return read_target_config(target or load_profile("cpu-tiny").target).architecture
+    return read_target_config(target or load_profile("cpu-tiny").target)
 
 
-def _diff(draft: Path, tree: SglangTree, cure: Cure) -> str:
-    from wiring.patch import draft_copy
-    from wiring.patch.plan import source_change
-
-    text = draft_copy.preview(draft, cure)
-    if cure.edits:
-        text += "\n\n" + source_change(cure, tree).diff()
-    return text
+def _release(tree: SglangTree) -> str:
+    if tree.version is None:
+        raise WiringError("these files do not say which release they are", where=tree.package)
+    return tree.version
 
 
-def _as_json(plan: CurePlan, cures: tuple[Cure, ...] | list[Cure]) -> dict[str, Any]:
+def _in_words(plan: CurePlan, cures: Sequence[Cure]) -> list[str]:
+    lines = [plan.advice]
+    for cure in cures:
+        lines += ["", f"{cure.form}: serves {cure.served.verify} in {', '.join(cure.phases)}"]
+        lines += [f"  changes {change}" for change in cure.changes]
+        lines += [f"  why: {cure.reason}", *(f"  note: {note}" for note in cure.notes)]
+    for short in plan.short:
+        lines += ["", f"{short.form}: does not do. {short.reason}"]
+    return lines
+
+
+def _as_json(plan: CurePlan, cures: Sequence[Cure]) -> dict[str, Any]:
     rows = [
-        {"form": c.form, "ids": list(c.ids), "phases": list(c.phases), "changes": list(c.changes), "reason": c.reason}
+        {"form": c.form, "ids": list(c.ids), "phases": list(c.phases), "changes": list(c.changes), "reason": c.reason,
+         "notes": list(c.notes)}
         for c in cures
     ]
     return {
@@ -227,6 +266,14 @@ def _as_json(plan: CurePlan, cures: tuple[Cure, ...] | list[Cure]) -> dict[str, 
         "cures": rows,
         "refused": [{"form": s.form, "phases": list(s.phases), "reason": s.reason} for s in plan.short],
     }
+
+
+def _refuse(problem: WiringError, found: dict[str, Any], as_json: bool, lines: list[str]) -> NoReturn:
+    """Tell what was found, and end with status 2; programs get the problem too, and then it is on stderr as well."""
+    _tell(found | {"error": problem.as_json()}, as_json, lines)
+    if as_json:
+        typer.echo(f"wiring: {problem}", err=True)
+    raise typer.Exit(2)
 
 
 def _tell(found: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """The life of a server from start to end, with stand-ins for SGLang; and the command it would be started with."""
 
+import importlib.util
 import os
 import sys
 import threading
@@ -170,3 +171,13 @@ def test_a_patched_sglang_comes_first_on_its_servers_path(tmp_path):
     path = server_environment(spec, {"PYTHONPATH": "/mine"})["PYTHONPATH"].split(os.pathsep)
     assert path[0] == str(tmp_path) and path[-1] == "/mine" and len(path) > 2
     assert str(tmp_path) not in server_environment(ServerSpec(Path("/models/target")), {}).get("PYTHONPATH", "")
+
+
+def test_the_installed_sglang_is_not_put_before_everything_else(tmp_path):
+    package = Path(importlib.util.find_spec("sglang").submodule_search_locations[0])
+    plain = server_environment(ServerSpec(Path("/models/target")), {})
+    for folder in (package.parent, tmp_path / "linked"):
+        if folder.name == "linked":
+            folder.mkdir()
+            (folder / "sglang").symlink_to(package)
+        assert server_environment(ServerSpec(Path("/models/target"), sglang=folder), {}) == plain

@@ -37,8 +37,12 @@ def test_the_plan_for_the_case_names_both_diseases_and_why_ids_alone_do_not_do(t
     touched = " ".join(cure["changes"])
     assert "[-1, 2, 30]" in touched
     assert "deepseek_v2.py" in touched and "cuda_graph_runner.py" in touched and "_dummy_run" in touched
+    assert found["advice"] == "source: " + "; ".join(cure["changes"])  # the advice names both edits, then
     assert "config:" in cure["reason"] and "plugins from 0.5.11" in cure["reason"]
     assert {row["form"] for row in found["refused"]} == {"config", "plugin"}
+    assert len(cure["notes"]) == 1 and "every draft whose config names layer ids, also without -1" in cure["notes"][0]
+    status, out, _ = call("plan", tree)
+    assert status == 0 and f"note: {cure['notes'][0]}" in out
 
 
 def test_applied_verified_and_undone_byte_for_byte(tree, tmp_path):
@@ -60,6 +64,8 @@ def test_applied_verified_and_undone_byte_for_byte(tree, tmp_path):
 def test_what_cannot_be_cured_is_refused_with_the_reason(tree, tmp_path):
     status, out, _ = call("plan", tree, layout="3,0,31")
     assert status == 2 and "retrain" in out
+    status, out, _ = call("plan", tree, "--json", layout="3,0,31")
+    assert status == 2 and json.loads(out)["cures"] == [] and "retrain" in json.loads(out)["error"]["message"]
     status, _, error = call("apply", tree, "--out", tmp_path / "cured", "--form", "config")
     assert "config form does not do" in str(error) and not (tmp_path / "cured").exists()
 

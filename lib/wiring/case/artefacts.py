@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from wiring.diagnosis.check import Claim
 from wiring.offline.report import AccuracyReport
+from wiring.patch.forms import ApplyTo
 from wiring.speed.measurement import ArgumentRow, Machine
 from wiring.speed.results import ArmResult
 
@@ -49,7 +50,10 @@ class Accuracy(Concluding):
 
 
 class SlotRow(Artefact):
-    """Which boundary one served slot is, and by how much it beats the runner-up."""
+    """Which boundary one served slot is, and by how much it beats the runner-up.
+
+    `shift` in tokens, `transform` and `norm_ratio` (served over matched) as `SlotMatch` has them.
+    """
 
     slot: int
     boundary: int | None
@@ -60,6 +64,9 @@ class SlotRow(Artefact):
     null_error: float
     verdict: str
     reason: str = ""
+    shift: int = 0
+    transform: str = "raw"
+    norm_ratio: float | None = None
 
 
 class PhaseLayout(Artefact):
@@ -131,10 +138,11 @@ class CureRow(Artefact):
 
 
 class Patch(Concluding):
-    """Notebook 04: the cures, proved by capture and undone."""
+    """Notebook 04: the cures, proved by capture and undone; `applied_to`: which SGLang the source form edited."""
 
     chosen: str
     cures: tuple[CureRow, ...]
+    applied_to: ApplyTo = ApplyTo.SCRATCH
     source_untouched: bool
     undone: bool
 

@@ -14,7 +14,8 @@ from wiring.speed.measurement import Measurement
 
 def measure_cured(case: Case, cure: CureRow, *, progress: Progress = print) -> Measurement:
     """Benchmark plain, as served, and the draft under `cure`, on a copy that is removed afterwards."""
-    patched = draft_copy.apply(case.profile.draft, cure, case.scratch(f"draft-{cure.form}-benchmark"))
+    folder = case.scratch(f"draft-{cure.form}-benchmark")
+    patched = draft_copy.apply(case.profile.draft, cure, folder, case.profile.layout)
     try:
         cured = draft_arm(case, "05", CURED, draft=patched.folder, env=patched.environment, progress=progress)
         arms = [plain_arm(case, "05", progress), draft_arm(case, "05", progress=progress), cured]

@@ -1,7 +1,7 @@
 """The parameters cell of a notebook, read without running it, and values held against it.
 
 papermill only warns about a parameter that the notebook does not have, and passes a string where the
-notebook expects a number. Here both are refused, before anything runs.
+notebook expects a number. Here both are refused, before anything runs, and so is a misspelt word.
 """
 
 from __future__ import annotations
@@ -12,16 +12,28 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wiring.errors import WiringError
 from wiring.files import notebook as files_notebook
+from wiring.patch.forms import ApplyTo
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 TYPES = ("bool", "int", "float", "str", "list[int]", "list[float]", "list[str]")
 TAG = "parameters"
+
+
+class Choices(BaseModel):
+    """The parameters that take one of a few words, and which; all others are held against their type alone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    measure: Literal["live", "recorded"] = "live"
+    apply_to: ApplyTo = ApplyTo.SCRATCH
 
 
 @dataclass(frozen=True)
@@ -94,8 +106,13 @@ def _parameter(line: ast.stmt, path: str | Path) -> Parameter:
 
 
 def check_value(parameter: Parameter, value: object, where: object = "") -> object:
-    """`value` where it is of the parameter's type, with no conversion but int to float; else WiringError."""
+    """`value` where it is of the parameter's type, with no conversion but int to float; else WiringError.
+
+    So is a word that `Choices` does not know for this parameter.
+    """
     if _is(value, parameter.type):
+        if parameter.name in Choices.model_fields:
+            _check_word(parameter.name, value, where)
         return float(value) if parameter.type == "float" else value  # type: ignore[arg-type]
     raise WiringError(
         f"parameter {parameter.name} has a value of the wrong type",
@@ -103,6 +120,16 @@ def check_value(parameter: Parameter, value: object, where: object = "") -> obje
         expected=parameter.type,
         found=f"{value!r} ({type(value).__name__})",
     )
+
+
+def _check_word(name: str, value: object, where: object) -> None:
+    try:
+        Choices.model_validate({name: value})
+    except ValidationError as error:
+        expected = error.errors()[0]["ctx"]["expected"]
+        raise WiringError(
+            f"parameter {name} knows no such word", where=where, expected=expected, found=repr(value)
+        ) from None
 
 
 def _is(value: object, kind: str) -> bool:
@@ -116,7 +143,7 @@ def _is(value: object, kind: str) -> bool:
 def parse_value(parameter: Parameter, text: str, where: object = "") -> object:
     """The value that `text` from a command line stands for: true/false, numbers, text, JSON lists."""
     if parameter.type == "str":
-        return text
+        return check_value(parameter, text, where)
     try:
         value = json.loads(text.lower() if parameter.type == "bool" else text)
     except ValueError:

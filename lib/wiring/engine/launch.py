@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -44,10 +45,10 @@ class ServerSpec:
 
     `draft` and `speculation` come together or not at all. `dtype` is SGLang's own word ("float32", "bfloat16",
     "auto"). `extra_flags` are handed to SGLang after ours, so they win. `env` reaches this server only: the switches
-    of our plugins go there. `sglang` is a folder that holds a package sglang to be served instead of the installed
-    one (a patched copy); it comes first on this server's path. `sleep_on_idle` keeps an idle server from spinning
-    beside another. `port` None takes a free one. Raises WiringError when half of the pair draft and speculation is
-    missing.
+    of our plugins go there. `sglang` is a folder that holds a patched package sglang, by whose own reading of layer ids
+    the draft is served; it comes first on this server's path, unless it holds the installed one. `sleep_on_idle` keeps
+    an idle server from spinning beside another. `port` None takes a free one. Raises WiringError when half of the pair
+    draft and speculation is missing.
     """
 
     target: Path
@@ -191,6 +192,16 @@ def _is_narrow(target: Path) -> bool:
     return isinstance(width, int) and width <= NARROW
 
 
+def _is_installed(folder: Path) -> bool:
+    """Whether the package sglang in `folder` is the one that is imported anyway."""
+    try:
+        found = importlib.util.find_spec("sglang")  # imports nothing: the name has no dot
+    except ValueError:  # a module of this name without a spec stands in sys.modules
+        return False
+    places = found.submodule_search_locations if found is not None else None
+    return any(Path(place).resolve() == (folder / "sglang").resolve() for place in places or ())
+
+
 def server_environment(spec: ServerSpec, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of the server: `base` without our switches, what the device needs, then `spec.env`."""
     environment = {name: value for name, value in base.items() if name not in _PLUGIN_OF}
@@ -202,7 +213,7 @@ def server_environment(spec: ServerSpec, base: Mapping[str, str]) -> dict[str, s
         environment = cpu_environment(environment)
         if _is_narrow(spec.target):
             environment.setdefault("OMP_NUM_THREADS", "1")
-    if spec.sglang is not None:
+    if spec.sglang is not None and not _is_installed(spec.sglang):
         path = [str(spec.sglang), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
         environment["PYTHONPATH"] = os.pathsep.join(path)
     environment.update(spec.env)

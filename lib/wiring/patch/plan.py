@@ -3,16 +3,19 @@
 Three forms, least invasive first. *config*: other ids in a copy of the draft's config. *plugin*: the -1 convention by
 SGLang's own plugin entry point, set by an environment variable of the server. *source*: the -1 convention, and graphs
 that are captured on the draft's ids, by edits of SGLang's files. Under the convention id -1 is the embedding and every
-other id an output id; a config without -1 is served as before.
+other id an output id; a config without -1 is served as before. One exception: where graphs of verify are captured on
+the default layers (0.4.9 to 0.5.10.post1), the edits of that make them hold the ids of every draft (`Cure.notes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from wiring.boundary import Dialect, Layout, Phase, check_layout, from_boundaries
+from wiring.patch.draft_copy import preview
 from wiring.patch.forms import EMBEDDING_SWITCH, Form, with_ids
 from wiring.patch.source import GRAPH_SITES, Change, Edit, Refusal, SglangTree, needed_edits, prepare
 from wiring.rules.served import ServedLayout, served_layout
@@ -22,6 +25,10 @@ from wiring.rules.versions import parse_version
 
 PLUGINS_SINCE = "0.5.11"  # the first release with sglang/srt/plugins (its wheel against that of 0.5.10.post1)
 _EVERY = tuple(Phase)
+_GRAPHS_NOTE = (
+    "verify changes for every draft whose config names layer ids, also without -1: its CUDA graphs then hold these, "
+    "where this release captures them on its default layers"
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,8 @@ class Cure:
     """One change that serves the wanted layout in `phases`.
 
     `ids` are the draft's ids under it, `environment` what the server needs, `edits` the source edits for a target of
-    `family` (its architecture); `changes` says in words what is touched, `reason` why nothing smaller does.
+    `family` (its architecture); `changes` says in words what is touched, `reason` why nothing smaller does, and `notes`
+    what changes for other drafts on the same SGLang.
     """
 
     form: Form
@@ -41,6 +49,7 @@ class Cure:
     reason: str
     environment: Mapping[str, str] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,9 +117,22 @@ def plan_cures(
     return CurePlan(version, wanted, now, _with_reasons(cures, short), short, _advice(version, cures, short))
 
 
-def source_change(cure: Cure, tree: SglangTree) -> Change:
-    """The edits of a source cure, computed for `tree`; nothing is written. Raises WiringError where one is refused."""
-    return prepare(tree, cure.family, {"ids": list(cure.ids)}, {edit.site.name for edit in cure.edits})
+def source_change(cure: Cure, tree: SglangTree, also: Mapping[str, Any] | None = None) -> Change:
+    """The edits of a source cure, computed for `tree`; nothing is written. `also` goes into the record beside the ids.
+
+    Raises WiringError where an edit is refused.
+    """
+    plan = {"ids": list(cure.ids), **(also or {})}
+    return prepare(tree, cure.family, plan, {edit.site.name for edit in cure.edits})
+
+
+def cure_diff(cure: Cure, draft: Path, tree: SglangTree) -> str:
+    """The whole change as text: the draft's config.json, the server's environment, and SGLang's files as unified diffs.
+
+    Nothing is written. Raises WiringError where an edit is refused.
+    """
+    text = preview(draft, cure)
+    return f"{text}\n\n{source_change(cure, tree).diff()}" if cure.edits else text
 
 
 def _config(target: Target, wanted: Layout, served: Callable[..., ServedLayout]) -> Cure | Shortfall:
@@ -171,7 +193,8 @@ def _source(
         ids = spelt[0]
     layout = ServedLayout(wanted, wanted, wanted)
     changes = (_ids_change(ids), *dict.fromkeys(f"{edit.site}: {edit.reason}" for edit in edits))
-    return Cure(Form.SOURCE, target.architecture, ids, layout, _EVERY, changes, "", edits=edits)
+    notes = (_GRAPHS_NOTE,) if any(edit.site.name in GRAPH_SITES for edit in edits) else ()
+    return Cure(Form.SOURCE, target.architecture, ids, layout, _EVERY, changes, "", edits=edits, notes=notes)
 
 
 def _with_reasons(cures: tuple[Cure, ...], short: tuple[Shortfall, ...]) -> tuple[Cure, ...]:
