@@ -144,7 +144,9 @@ def test_a_gauge_is_not_mixed_into_counts():
     found = pool([gauge(3.0), gauge(1.5, rounds=10), gauge(None, impossible="rate above 1")])
     assert found.accept_length == 1.5 and found.rounds == 10
     assert "1 without rounds left out" in found.rule and "1 without a believable" in found.rule
-    assert found.impossible == "rate above 1"
+    assert not found.impossible  # it speaks of what was taken in
+    assert pool([gauge(None, impossible="rate above 1")] * 2).impossible == "rate above 1"
+    assert pool([gauge(2.0, rounds=5, impossible="one higher"), gauge(2.0, rounds=5)]).impossible == "one higher"
 
 
 def test_nothing_to_pool_is_an_error():

@@ -33,8 +33,9 @@ Progress = Callable[[int], None]  # called with the bytes read so far
 class Summary:
     """What a file says, summed up by what it was measured under.
 
-    `evidence` holds one pooled record per rule, batch (up to the next power of two), CUDA graphs and hour. `impossible`
-    are the first figures that no counting rule, or another one, explains; `impossible_count` how many there were.
+    `evidence` holds one pooled record per rule, batch (up to the next power of two), CUDA graphs and hour; what cannot
+    be stands in records of its own. `impossible`: the first figures that no counting rule, or another one, explains;
+    `impossible_count`: how many there were.
     """
 
     kind: str
@@ -160,7 +161,7 @@ def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> Summary:
                 if len(kept) < _KEPT_FINDINGS:
                     kept.append(record)
             condition = _coarse(record.condition)
-            key = (record.rule, *sorted(condition.items()))
+            key = (record.rule, bool(record.impossible), *sorted(condition.items()))
             if key not in pools:
                 pools[key] = Pool(condition)
             pools[key].add(record)

@@ -24,11 +24,13 @@ _TRT = (
 _MODELOPT = "ModelOpt: tokens per step, bonus token included"
 _XINFER = "xinfer: counters since the start; accepted drafts over rounds = proposed / drafts per round"
 _AUTOMODEL = "Automodel train_acc: mean over all depths of training, on the training text"
-_ACCEPTED = re.compile(r"draft acceptance(?: rate)? = ([\d.]+) \(\s*(\d+) accepted /\s*(\d+) generated\)")
-_TUPLE = re.compile(r"(?:acceptance rate per position|acc per pos|#acc rate/pos)\s*=\s*\(([\d., ]+)\)")
-_PERCENTILE = re.compile(r"(MINIMUM|MAXIMUM|AVERAGE|P\d+)\s*:?\s*(-?[\d.]+)")
+_ACCEPTED = re.compile(r"draft acceptance(?: rate)? = (\d+(?:\.\d+)?) \(\s*(\d+) accepted /\s*(\d+) generated\)")
+_SHARE = r"\d+(?:\.\d+)?"
+_LISTED = "acceptance rate per position|acc per pos|#acc rate/pos"
+_TUPLE = re.compile(rf"(?:{_LISTED})\s*=\s*\(({_SHARE}(?:\s*,\s*{_SHARE})*)\)")
+_PERCENTILE = re.compile(r"(MINIMUM|MAXIMUM|AVERAGE|P\d+)\s*:?\s*(-?\d+(?:\.\d+)?)")
 _MODELOPT_LINE = re.compile(r"Average Acceptance Length\s*(\{[^}]*\})")
-_AUTOMODEL_LINE = re.compile(r"train_acc=([\d.]+) train_tau_sim=([\d.]+)")
+_AUTOMODEL_LINE = re.compile(r"train_acc=(\d+(?:\.\d+)?) train_tau_sim=(\d+(?:\.\d+)?)")
 
 
 class LlamaCppLog:
@@ -46,7 +48,7 @@ class LlamaCppLog:
         """What this line says; a request is told when its counters, or the next request, have come."""
         if "eval time" in line and "prompt eval" not in line:
             yield from self.finish()
-            found = re.search(r"([\d.]+) tokens per second", line)
+            found = re.search(r"(\d+(?:\.\d+)?) tokens per second", line)
             self._speed = float(found[1]) if found else None
         elif (request := _ACCEPTED.search(line)) is not None:
             yield from self.finish()

@@ -16,7 +16,7 @@ class Pool:
 
     Records with rounds count by their rounds. Those without (gauges and lines of a log interval) are averaged as they
     come, and only where none has rounds: one figure must not mix both. Records without an accept length, which is
-    what an impossible figure leaves behind, are left out and counted.
+    what an impossible figure leaves behind, are left out and counted; `impossible` speaks of what was taken in.
     """
 
     def __init__(self, condition: Mapping[str, Value] | None = None) -> None:
@@ -29,7 +29,7 @@ class Pool:
         self._accepted = self._lengths = 0.0
         self._positions: list[float] | None = None
         self._position_rounds = 0
-        self._impossible = ""
+        self._impossible = self._left_out_why = ""
 
     def add(self, record: Acceptance) -> None:
         """Count one record in."""
@@ -41,10 +41,12 @@ class Pool:
                 shared = set(self._condition.items()) & set(record.condition.items())
                 self._condition = {name: value for name, value in self._condition.items() if (name, value) in shared}
             self._proposed = self._proposed if self._proposed == record.proposed else None
-        self._impossible = self._impossible or record.impossible
         if record.accept_length is None:
             self._left_out += 1
-        elif record.rounds:
+            self._left_out_why = self._left_out_why or record.impossible
+            return
+        self._impossible = self._impossible or record.impossible
+        if record.rounds:
             self._weighted += 1
             self._rounds += record.rounds
             self._accepted += record.rounds * (record.accept_length - 1)
@@ -88,7 +90,7 @@ class Pool:
             rounds=self._rounds or None,
             proposed=self._proposed,
             rule="; ".join(filter(None, told)),
-            impossible=self._impossible,
+            impossible=self._impossible if taken else self._left_out_why,
             condition=self._condition,
         )
 

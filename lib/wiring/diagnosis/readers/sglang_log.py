@@ -8,6 +8,7 @@ The meaning of `accept rate` changed (`wiring.rules.sglang_metrics`).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -28,8 +29,8 @@ _LOADED = re.compile(r"Load weight end\..*?type=(\w+)")
 _QUANT = re.compile(r"\bquant=([\w.-]+)")
 _RANK = re.compile(r"\b((?:DP\d+ )?(?:PP\d+ )?TP\d+)\b")
 _DRAFT_TYPE = re.compile(r"eagle|mtp|nextn|draft|dflash|dspark|medusa", re.IGNORECASE)
-_ROW = re.compile(r"^\W*([\d.]+)\W+(\d+)\W+([\d.]+)\W+([\d.]+)\W*$")
-_QUESTIONS = re.compile(r"#questions: (\d+), Throughput: ([\d.]+) token/s, Acceptance length: ([\d.]+)")
+_ROW = re.compile(r"^\W*(\d+(?:\.\d+)?)\W+(\d+)\W+(\d+(?:\.\d+)?)\W+(\d+(?:\.\d+)?)\W*$")
+_QUESTIONS = re.compile(r"#questions: (\d+), Throughput: (\d+(?:\.\d+)?) token/s, Acceptance length: (\d+(?:\.\d+)?)")
 _INTERVAL = "SGLang log: accept length with the bonus token, mean of a log interval; rounds are not printed"
 _TOLD = {
     True: "the rate has the bonus token in it (0.5.3.post3 to 0.5.10.post1), told from the figures themselves",
@@ -103,8 +104,9 @@ class SGLangLog:
             if fault:
                 found = found.model_copy(update={"impossible": "; ".join(filter(None, (found.impossible, fault)))})
             yield found
-        if speed:
-            arm = "plain" if length is None and rate is None else "draft"
+            length = found.accept_length
+        if speed is not None and 0 < speed < math.inf:
+            arm = "plain" if printed is None and rate is None else "draft"
             yield Speed(source=source, arm=arm, tok_per_s=speed, accept_length=length, condition=condition)
 
     def _rate(self, length: float | None, rate: float | None) -> tuple[str, float | None, str]:

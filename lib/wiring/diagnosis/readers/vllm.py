@@ -22,16 +22,17 @@ _V0 = (
     "vLLM V0: emitted tokens / rounds, rounds = draft tokens / speculative tokens; its draft acceptance rate counts "
     "drafts behind a rejected one too and is not used"
 )
-_SHARES = re.compile(r"Per-position acceptance rate:\s*\[?\s*((?:-?[\d.]+|nan)(?:\s*,\s*(?:-?[\d.]+|nan))*)")
-_ENGINE = re.compile(r"Engine (\d+).*?Avg generation throughput: ([\d.]+) tokens/s, Running: (\d+) reqs")
+_SHARE = r"(?:-?\d+(?:\.\d+)?|nan)"
+_SHARES = re.compile(rf"Per-position acceptance rate:\s*\[?\s*({_SHARE}(?:\s*,\s*{_SHARE})*)")
+_ENGINE = re.compile(r"Engine (\d+).*?Avg generation throughput: (\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs")
 _FIELDS = {
     "total_num_output_tokens": "tokens", "num_drafts": "rounds", "Number of drafts": "rounds", "Drafts": "rounds",
     "num_draft_tokens": "drafted", "Draft tokens generated": "drafted", "Draft tokens": "drafted",
     "num_accepted_tokens": "accepted", "Accepted tokens": "accepted",
     "mean acceptance length": "length", "Mean acceptance length": "length", "Acceptance length": "length",
 }  # fmt: skip
-_FIELD = re.compile(r"^[\s>|]*(" + "|".join(_FIELDS) + r")\s*:\s*(-?[\d.]+|nan)\s*(?:$|[|,])")
-_AT = re.compile(r"^[\s>|]*(?:acceptance at token|Position)\s+(\d+)\s*:\s*(-?[\d.]+|nan)")
+_FIELD = re.compile(r"^[\s>|]*(" + "|".join(_FIELDS) + r")\s*:\s*(-?\d+(?:\.\d+)?|nan)\s*(?:$|[|,])")
+_AT = re.compile(r"^[\s>|]*(?:acceptance at token|Position)\s+(\d+)\s*:\s*(-?\d+(?:\.\d+)?|nan)")
 _PATIENCE = 8  # lines of something else before a block is taken as over
 
 
@@ -106,7 +107,7 @@ class VLLMLog:
             accepted=count(accepted),
             drafted=count(drafted),
             by_position=tuple(float(text) for text in listed),
-            position_digits=min((digits_of(text.strip()) for text in listed), default=3),
+            position_digits=max((digits_of(text.strip()) for text in listed), default=3),
             rate=rate_of(line, r"[Dd]raft acceptance rate"),
             per_round=self._context.per_round or len(listed) or None,
         )
@@ -158,7 +159,7 @@ class VLLMLog:
             accepted=count(block.get("accepted")),
             drafted=count(block.get("drafted")),
             by_position=tuple(float(text) / scale for text in shares),
-            position_digits=min((digits_of(text) for text in shares), default=3) + (2 if per_cent else 0),
+            position_digits=max((digits_of(text) for text in shares), default=3) + (2 if per_cent else 0),
         )
         drafted = figures.drafted
         whole = drafted // rounds if drafted and rounds and drafted % rounds == 0 else None

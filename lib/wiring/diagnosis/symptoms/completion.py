@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from wiring.diagnosis.evidence import Acceptance, Argument, Evidence, Fact, Record, Setting, Speed
+from wiring.diagnosis.evidence import Acceptance, Accuracy, Argument, Evidence, Fact, Record, Setting, Speed
 
-_FIELDS = {Acceptance: "acceptance", Speed: "speed", Fact: "facts", Argument: "arguments"}
+_FIELDS = {Acceptance: "acceptance", Accuracy: "accuracy", Argument: "arguments", Fact: "facts", Speed: "speed"}
 _PARTS = ("lint", "arguments", "accuracy", "slots", "acceptance", "differences", "speed", "facts")
 
 
