@@ -10,6 +10,7 @@ import typer
 
 from wiring.ab_command import AB_EXAMPLES, ab
 from wiring.accuracy_command import EXAMPLES, accuracy
+from wiring.diagnose_command import DIAGNOSE_EXAMPLES, diagnose
 from wiring.errors import WiringError
 from wiring.lint_command import LINT_EXAMPLES, lint
 from wiring.patch_command import app as patch
@@ -32,6 +33,7 @@ def add_to(app: typer.Typer) -> None:
         (lint, LINT_EXAMPLES),
         (search, SEARCH_EXAMPLES),
         (read_log, READ_LOG_EXAMPLES),
+        (diagnose, DIAGNOSE_EXAMPLES),
         (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
         (ab, AB_EXAMPLES),
         (rebenchmark, "Examples: `wiring rebenchmark` · `wiring rebenchmark my.yaml --form plugin`"),

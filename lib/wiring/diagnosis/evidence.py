@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from wiring.errors import WiringError
 
@@ -62,8 +62,22 @@ def _known_condition(name: str) -> str:
     return name
 
 
+_NUMBERS = frozenset("prompt_tokens batch temperature hours tp dp pp topk steps draft_tokens".split())
+
+
 def _known_conditions(condition: Mapping[str, Value]) -> Mapping[str, Value]:
-    return {_known_condition(name): condition[name] for name in sorted(condition)}
+    for name, value in condition.items():
+        _known_condition(name)
+        _of_type(name, value, float if name in _NUMBERS else bool if "(true)" in CONDITIONS[name] else str)
+    return dict(sorted(condition.items()))
+
+
+def _of_type(name: str, value: Value, wanted: type) -> None:
+    """Refuse a number for a truth value and the like; a name may be written as a number."""
+    is_bool, is_number = isinstance(value, bool), isinstance(value, int | float) and not isinstance(value, bool)
+    if (wanted is bool and not is_bool) or (wanted is float and not is_number) or (wanted is str and is_bool):
+        told = {bool: "true or false", float: "a number", str: "a name"}[wanted]
+        raise ValueError(f"{name} is {told}, not {value!r}")
 
 
 # what a number was measured under
@@ -78,7 +92,7 @@ class Record(BaseModel):
 
 
 class Lint(Record):
-    """L: one finding of files, configs or resolved arguments; `kind` is the number of a fault (`wiring.rules.faults`)."""
+    """L: one finding of files, configs or resolved arguments; `kind` numbers a fault (`wiring.rules.faults`)."""
 
     kind: Annotated[int, Field(ge=1, le=25)]
     severity: Literal["error", "warning", "note"]
@@ -179,7 +193,8 @@ class Speed(Record):
     """R: how fast one arm was. `arm` is "plain" (no draft), "draft", or "forced" (draft work with acceptance forced).
 
     `tok_per_s` at the client, batch as in `condition`; `step_s` seconds of a plain decode step, `round_s` of a round;
-    `round_steps` the price of a round in plain steps, where only the ratio is known; `speedup` over plain.
+    `round_steps` the price of a round in plain steps, where only the ratio is known; `speedup` over plain, with its
+    95 % interval `low`, `high` (`high` alone: all that is known is that it is no faster).
     """
 
     arm: Literal["plain", "draft", "forced"]
@@ -210,6 +225,12 @@ class Fact(Record):
     name: Annotated[str, AfterValidator(_known_fact)]
     value: Value
 
+    @model_validator(mode="after")
+    def _value_of_its_type(self) -> Fact:
+        told = FACTS[self.name]
+        _of_type(self.name, self.value, bool if "(bool)" in told else str if "(str)" in told else float)
+        return self
+
 
 FACTS: dict[str, str] = {
     "outputs_equal_plain": "with the draft the server writes the same greedy text as without (bool)",
@@ -234,7 +255,7 @@ FACTS: dict[str, str] = {
     "mask_aligned": "the loss mask is shifted together with the labels (bool)",
     "templates_equal": "rendered training prompt and serving prompt have the same tokens (bool)",
     "target_changed": "the served target is not the one that the draft was trained on (bool)",
-    "map_from_training": "the draft vocabulary is by frequency (true) or the first ids (false)",
+    "map_from_training": "the draft vocabulary is by frequency (bool); false: it is the first ids",
     "other_engine_fine": "the same draft and target have a good accept length in another engine (bool)",
     "other_head_fine": "another draft of the same kind has a good accept length on the same server (bool)",
     "spec_algorithm": "the algorithm that the server was started with (str)",

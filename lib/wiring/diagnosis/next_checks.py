@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from wiring.diagnosis.symptoms.catalogue import lint_error
-from wiring.diagnosis.symptoms.lint import LINTED
+from wiring.diagnosis.symptoms.lint import FILES, LINTED
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,8 @@ class Check:
 
 
 _LINTED = tuple(lint_error(kind) for kind in LINTED)
-_FILES = (
-    "arguments_changed", "algorithm_differs", "layer_ids_ignored", "map_missing", "map_arbitrary", "embedding_differs",
-    "tensors_unused",
-)  # fmt: skip
 _ALL = (
-    Check("lint", "Lint the draft, the target and the server's resolved arguments", 1, (*_LINTED, *_FILES),
+    Check("lint", "Lint the draft, the target and the server's resolved arguments", 1, (*_LINTED, *FILES),
           "wiring lint --draft DIR --target DIR --engine NAME==VERSION --server URL"),
     Check("counters", "Read acceptance by position from the server's log or counters", 1,
           ("nothing_accepted", "first_position_low", "later_positions_low", "impossible_figure", "counts_disagree",
@@ -101,7 +97,8 @@ _ALL = (
     Check("other head", "Serve another draft for this target on the same server", 3, ("other_head_fine",)),
     Check("other version", "Serve the same pair on another version of the engine", 4, ("differs_between_versions",)),
     Check("round cost", "Measure plain steps and rounds at two or more numbers of draft steps", 3,
-          ("round_dear", "slow_though_accepted", "slower_at_equal_acceptance"), "wiring rebenchmark PROFILE"),
+          ("round_dear", "slower_than_plain", "slow_though_accepted", "slower_at_equal_acceptance"),
+          "wiring rebenchmark PROFILE"),
     Check("no drafts", "Measure rounds without drafts (0 steps) or with acceptance forced", 3,
           ("dear_without_drafts",)),
     Check("batches", "Measure the speed-up at several batch sizes", 2, ("speedup_falls_with_batch",)),

@@ -28,6 +28,8 @@ from wiring.diagnosis.symptoms.symptom import merge
 NAMED = 4.0  # bits: sixteen times likelier with the fault than without it
 MARGIN = 1.5  # bits between a kind and the next explanation of the same symptoms: about three times likelier
 RIVALS = 3.0  # bits behind the first within which a kind is still a candidate
+PROVEN = 5.0  # bits of one symptom from which a kind needs no further check
+TELLING = 3.0  # bits from which a symptom is worth a measurement that is to tell kinds apart
 _PREDICTED = ("accept_below_training", "accept_below_served_states")
 
 
@@ -59,9 +61,10 @@ class Candidate:
 class Verdict:
     """What the evidence amounts to.
 
-    `ranking`: every kind for which something speaks, best first. `named`: the faults that are found, in the order in
-    which they explain. `candidates`: kinds that what is left does not tell apart. `residual`: symptoms that no named
-    fault explains. `check`: what to measure next (None: nothing, or a cure first), `next_check` the same in words.
+    `ranking`: every kind for which more speaks than against, best first. `named`: the faults that are found, in the
+    order in which they explain. `candidates`: kinds that what is left does not tell apart. `residual`: symptoms that
+    no named fault explains. `check`: what to measure next (None: nothing, or a cure first), `next_check` the same in
+    words.
     `enough_evidence`: a fault is named, or health is shown (`healthy`: acceptance is as predicted, and nothing named).
     `predictions`: expected accept lengths beside the measured one.
     """
@@ -121,8 +124,7 @@ def judge(symptoms: Iterable[Symptom], predicted: tuple[Prediction, ...] = ()) -
                   if left and scores[k] > 0 and scores[k] > top - RIVALS)  # fmt: skip
     absent = {s.name for s in symptoms if not s.present}
     healthy = not named and top < NAMED and any(name in absent for name in _PREDICTED)
-    decided = {s.name for s in symptoms}
-    check, words = _next(named, open_, scores, decided, healthy, top)
+    check, words = _next(named, open_, scores, symptoms, healthy)
     residual = tuple(s for s in symptoms if s.name in left)
     return Verdict(
         ranking=ranking,
@@ -158,13 +160,13 @@ def _bits(kind: FaultKind, symptom: Symptom) -> float:
 
 
 def _ranking(symptoms: tuple[Symptom, ...]) -> tuple[Candidate, ...]:
-    """Every kind for which something speaks; of equals the one whose check is cheaper comes first."""
+    """Every kind for which more speaks than against; of equals the one whose check is cheaper comes first."""
     found = []
     for number, kind in KINDS.items():
         said = [Said(s, round(_bits(kind, s), 2)) for s in symptoms]
         said.sort(key=lambda one: (-abs(one.bits), one.symptom.name))
         speaks_for = tuple(one for one in said if one.bits > 0)
-        if speaks_for:
+        if score(kind, symptoms) > 0:
             against = tuple(one for one in said if one.bits < 0)
             found.append(Candidate(number, kind.name, round(score(kind, symptoms), 2), speaks_for, against))
     return tuple(sorted(found, key=lambda c: (-c.score, KINDS[c.kind].check.cost, c.kind)))
@@ -193,26 +195,31 @@ def _next(
     named: tuple[int, ...],
     open_: tuple[int, ...],
     scores: Mapping[int, float],
-    decided: Collection[str],
+    symptoms: tuple[Symptom, ...],
     healthy: bool,
-    top: float,
 ) -> tuple[Check | None, str]:
     """The cheapest check that tells most among what is open; after that confirm and cure what is named."""
     if healthy:
         return None, "none: nothing points to a fault"
-    if named and (not open_ or top < NAMED):
-        return _cure(named[0], decided)
+    if named and not open_:
+        return _cure(named[0], symptoms)
+    decided = {s.name for s in symptoms}
     check = _telling(open_ or tuple(KINDS), scores, decided)
     if check is None and open_:
         check = _confirming(KINDS[open_[0]], decided)
     if check is None:
-        return _cure(named[0], decided) if named else (None, "none of the known checks tells these apart")
+        return _cure(named[0], symptoms) if named else (None, "none of the known checks tells these apart")
     return check, str(check)
 
 
-def _cure(kind: int, decided: Collection[str]) -> tuple[Check | None, str]:
+def _cure(kind: int, symptoms: tuple[Symptom, ...]) -> tuple[Check | None, str]:
+    """What to do about a named kind; where nothing proves it alone, its own check first."""
     words = f"Cure kind {kind}: {KINDS[kind].remedy}. Then measure again: what is left shows only then"
-    return _confirming(KINDS[kind], decided), words
+    check = KINDS[kind].check
+    proven = any(_bits(KINDS[kind], s) >= PROVEN for s in symptoms)
+    if proven or not (set(check.decides) - {s.name for s in symptoms}) & KINDS[kind].causes:
+        return None, words
+    return check, f"{words}. To be sure before: {check.text[0].lower()}{str(check)[1:]}"
 
 
 def _confirming(kind: FaultKind, decided: Collection[str]) -> Check | None:
@@ -229,7 +236,7 @@ def _telling(kinds: tuple[int, ...], scores: Mapping[int, float], decided: Colle
     whole = sum(weights.values())
     best, most = None, 0.0
     for check in CHECKS.values():
-        undecided = set(check.decides) - set(decided)
+        undecided = {n for n in check.decides if n not in decided and SYMPTOMS[n].present >= TELLING}
         groups: dict[frozenset[str], float] = defaultdict(float)
         for k, weight in weights.items():
             groups[frozenset(undecided & KINDS[k].causes)] += weight / whole
@@ -248,15 +255,16 @@ def _summary(
 ) -> str:
     """The verdict in one or two sentences."""
     predicted = any(s.name in _PREDICTED and not s.present for s in symptoms)
+    cost = "".join(f" {s.text[0].upper()}{s.text[1:]}." for s in symptoms if s.name == "round_dear")
     if healthy:
-        return "No fault is named: the wiring is right, and acceptance is as the draft alone predicts."
+        return f"No fault is named: the wiring is right, and acceptance is as the draft alone predicts.{cost}"
     if not named:
         if not symptoms:
             return "There is no evidence, and so no verdict."
         told = ", ".join(f"{k} ({KINDS[k].name})" for k in open_)
         return "Not enough evidence to name a fault." + (f" It may be kind {told}." if told else "")
     if named == (24,) and predicted:
-        return "The wiring is right; the rest is round cost (kind 24)."
+        return f"The wiring is right; the rest is round cost (kind 24).{cost}"
     text = "; ".join(f"kind {k}, {KINDS[k].name}" for k in named)
     text = f"{text[0].upper()}{text[1:]}."
     if residual:

@@ -16,6 +16,7 @@ class FaultKind:
     `expects`: symptoms that it always causes where they can be measured, so that their absence speaks against it.
     `may`: symptoms that it causes in some forms or strengths. `excludes`: symptoms that speak against it. `check` names
     the cheapest check that confirms it (`next_checks.CHECKS`), `reports` are public threads, owner/repository#number.
+    `slows`: it can make the draft slower than plain decoding by itself. `causes`: all that it can cause.
     """
 
     number: int
@@ -27,11 +28,12 @@ class FaultKind:
     remedy: str
     reports: tuple[str, ...]
     excludes: tuple[str, ...] = ()
+    slows: bool = True
     causes: frozenset[str] = field(init=False)
 
     def __post_init__(self):
-        linted = {lint_error(self.number), lint_warning(self.number)}
-        object.__setattr__(self, "causes", frozenset({*self.expects, *self.may, *linted}))
+        of_all = {lint_error(self.number), lint_warning(self.number)} | ({"slower_than_plain"} if self.slows else set())
+        object.__setattr__(self, "causes", frozenset({*self.expects, *self.may, *of_all}))
 
     @property
     def name(self) -> str:

@@ -34,7 +34,7 @@ KINDS = (
     ),
     FaultKind(
         17,
-        "the draft goes on from a wrong row: the KV of its own approximations, of a wrong parent, or of rejected drafts",
+        "the draft goes on from a wrong row: the KV of its own approximations, of a wrong parent, of rejected drafts",
         "the engine's code",
         ("later_positions_low",),
         ("falls_with_topk", "falls_with_steps", "other_engine_fine", *_BELOW),
@@ -73,7 +73,8 @@ KINDS = (
         "drafts are the likeliest tokens and must match a sampled one: acceptance falls with the temperature alone",
         "the server's arguments, the engine's code",
         ("falls_with_temperature",),
-        ("differs_between_acceptance_rules", "impossible_figure", "other_engine_fine", "differs_between_versions"),
+        ("differs_between_acceptance_rules", "impossible_figure", "other_engine_fine", "differs_between_versions",
+         "accept_below_training", "first_position_low", "nothing_accepted"),
         "temperature 0",
         "Use rejection sampling, or temperature 0",
         ("vllm-project/vllm#16899", "vllm-project/vllm#40551", "ml-explore/mlx-lm#1085", "vllm-project/vllm#27077"),
@@ -87,5 +88,6 @@ KINDS = (
         "lint",
         "Read the resolved values, and ask for what you mean",
         ("sgl-project/sglang#8801",),
+        slows=False,
     ),
 )  # fmt: skip

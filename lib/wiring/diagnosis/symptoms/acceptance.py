@@ -9,8 +9,7 @@ from wiring.diagnosis.symptoms.estimates import UNCOUNTED, certainty
 from wiring.diagnosis.symptoms.measured import main
 from wiring.diagnosis.symptoms.symptom import Symptom
 
-HARDLY = 0.1  # drafts a round: below it hardly anything is accepted
-FINE = 0.3
+HARDLY, FINE = 0.1, 0.3  # drafts a round: hardly anything is accepted, and clearly something is
 ENOUGH = 50  # rounds from which an exact figure is no chance
 
 
@@ -24,11 +23,13 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
         return
     drafts, source = measured.drafts, measured.source
     text = f"accept length {measured.length:.3g}"
-    if drafts.high <= HARDLY or (not drafts.counted and drafts.value <= HARDLY):
+    if drafts.value <= HARDLY and drafts.high < FINE:
         yield Symptom("nothing_accepted", True, certainty(drafts), "P", text, source)
     elif drafts.low >= FINE:
         yield Symptom("nothing_accepted", False, certainty(drafts), "P", text, source)
-    if measured.proposed and measured.rounds and measured.rounds >= ENOUGH:
+    if drafts.high < min(1, measured.proposed or 1):
+        yield Symptom("all_accepted", False, 1.0, "P", text, source)
+    elif measured.proposed and measured.rounds and measured.rounds >= ENOUGH:
         every = drafts.value >= measured.proposed - 1e-3
         said = f"{text} at {measured.proposed} drafts a round, {measured.rounds} rounds"
         yield Symptom("all_accepted", every, 1.0, "P", said, source)
@@ -47,6 +48,8 @@ def _impossible(record: Acceptance) -> Iterator[Symptom]:
         problem = "acceptance by position rises: these are conditional shares, not shares of all rounds"
     if problem:
         yield Symptom("impossible_figure", True, 1.0, "P", problem, record.source)
+    elif record.accept_length is not None:
+        yield Symptom("impossible_figure", False, 1.0, "P", "within what its definition allows", record.source)
 
 
 def _contradiction(record: Acceptance) -> Iterator[Symptom]:

@@ -63,7 +63,7 @@ _BY_HAND: dict[str, tuple[Letter, float, float, str]] = {
     "first_answer_position_low": ("T", 4, 2, "the first generated position alone is far worse than the rest"),
     "templates_differ": ("T", 5, 2, "training and serving render the prompt to different tokens"),
     # S, C: the states that the server feeds
-    "served_accuracy_low": ("S", 3, 4, "the draft is worse on the served states than on the training states"),
+    "served_accuracy_low": ("S", 3, 2, "the draft is worse on the served states than on the training states"),
     "other_boundaries_served": ("C", 6, 5, "slots hold boundaries that were not trained"),
     "boundaries_off_by_one": ("C", 6, 5, "slots hold the neighbouring boundary"),
     "slots_reordered": ("C", 6, 5, "slots hold the trained boundaries in another order or number"),
@@ -129,6 +129,7 @@ _BY_HAND: dict[str, tuple[Letter, float, float, str]] = {
     "cold_start": ("R", 4, 1, "the server was measured without a warm-up"),
     # R: cost of a round
     "round_dear": ("R", 5, 5, "a round costs more plain steps than its draft steps account for"),
+    "slower_than_plain": ("R", 0.5, 0, "it is slower with the draft than without"),
     "slow_though_accepted": ("R", 4, 3, "drafts are accepted, and still it is slower than without"),
     "dear_without_drafts": ("R", 5, 3, "rounds without drafts are already slower than plain steps"),
     "slower_at_equal_acceptance": ("R", 5, 2, "another setting is faster at the same accept length"),

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from wiring.diagnosis.evidence import Acceptance, Evidence, Value
-from wiring.diagnosis.symptoms.estimates import NO_FALL, Accepted, fall, pool
+from wiring.diagnosis.symptoms.estimates import (
+    NO_FALL,
+    OTHER_PROMPTS,
+    SAME_PROMPTS,
+    Accepted,
+    fall,
+    pool,
+)
 from wiring.diagnosis.symptoms.facts import PLAIN_DTYPES
 from wiring.diagnosis.symptoms.symptom import Symptom
 
@@ -43,6 +50,16 @@ class Contrast:
     order: Callable[[Value], object] | None
     same: str = ""
 
+    @property
+    def design(self) -> float:
+        """How much less rounds tell than independent ones would: little less where both sides decode the same text."""
+        return SAME_PROMPTS if self.floor <= SAME_SET else OTHER_PROMPTS
+
+    @property
+    def tolerated(self) -> float:
+        """The share that other text alone may cost."""
+        return 0.0 if self.floor <= SAME_SET else self.floor / 2
+
 
 def _up(value: Value) -> float:
     return float(value)
@@ -52,11 +69,16 @@ def _false_last(value: Value) -> bool:
     return value is False
 
 
-def _small_last(value: Value) -> bool:
-    return str(value).lower() not in PLAIN_DTYPES
+def _narrow_last(value: Value) -> int:
+    """Fewer bits later: plain dtypes, then 8 bits, then 4 (by the digits of names such as fp8, nvfp4, w8a8)."""
+    text = str(value).lower()
+    if text in PLAIN_DTYPES:
+        return 0
+    return 1 if "8" in text else 2
 
 
 SAME_TEXT = 0.05
+SAME_SET = 0.15  # up to this floor both sides decode the same prompts
 CONTRASTS = (
     Contrast("cached", "falls_when_cached", SAME_TEXT, _up),
     Contrast("prefix_cache", "falls_with_prefix_cache", SAME_TEXT, _up),
@@ -74,13 +96,13 @@ CONTRASTS = (
     Contrast("fused_all_reduce", "falls_with_fused_all_reduce", SAME_TEXT, _up),
     Contrast("topk", "falls_with_topk", SAME_TEXT, _up),
     Contrast("steps", "falls_with_steps", SAME_TEXT, _up),
-    Contrast("temperature", "falls_with_temperature", 0.35, _up),
+    Contrast("temperature", "falls_with_temperature", 0.4, _up),
     Contrast("acceptance_rule", "differs_between_acceptance_rules", 0.35, None),
     Contrast("attention_backend", "differs_between_backends", SAME_TEXT, None),
     Contrast("version", "differs_between_versions", 0.1, None),
-    Contrast("draft_kv_dtype", "falls_with_draft_kv_dtype", SAME_TEXT, _small_last),
-    Contrast("target_quantisation", "falls_with_target_quantisation", 0.1, _small_last),
-    Contrast("draft_quantisation", "falls_with_draft_quantisation", SAME_TEXT, _small_last),
+    Contrast("draft_kv_dtype", "falls_with_draft_kv_dtype", SAME_TEXT, _narrow_last),
+    Contrast("target_quantisation", "falls_with_target_quantisation", 0.1, _narrow_last),
+    Contrast("draft_quantisation", "falls_with_draft_quantisation", SAME_TEXT, _narrow_last),
     Contrast("images", "falls_with_images", 0.35, _up),
     Contrast("domain", "differs_between_domains", 0.5, None),
     Contrast("template", "falls_without_template", 0.35, _false_last),
@@ -93,15 +115,16 @@ CONTRASTS = (
 def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     """Every contrast that the records of acceptance allow."""
     for contrast in CONTRASTS:
-        for arms in _arms(evidence.acceptance, contrast.condition):
+        for arms in _arms(evidence.acceptance, contrast):
             found = _decide(contrast, arms)
             if found is not None:
                 yield found
     yield from _tested(evidence)
 
 
-def _arms(records: tuple[Acceptance, ...], condition: str) -> Iterator[list[tuple[Value, Accepted]]]:
+def _arms(records: tuple[Acceptance, ...], contrast: Contrast) -> Iterator[list[tuple[Value, Accepted]]]:
     """Groups of arms that differ in this condition alone."""
+    condition = contrast.condition
     beside = _COUPLED.get(condition, set()) | {condition, "hours"}
     groups: dict[str, list[Acceptance]] = defaultdict(list)
     for record in records:
@@ -109,7 +132,8 @@ def _arms(records: tuple[Acceptance, ...], condition: str) -> Iterator[list[tupl
             rest = {name: value for name, value in record.condition.items() if name not in beside}
             groups[repr(sorted(rest.items()))].append(record)
     for _, group in sorted(groups.items()):
-        arms = [(value, pooled) for value, rows in _by_value(group, condition) if (pooled := pool(rows)) is not None]
+        arms = [(value, pooled) for value, rows in _by_value(group, condition)
+                if (pooled := pool(rows, contrast.design)) is not None]  # fmt: skip
         if len(arms) > 1:
             yield arms
 
@@ -156,7 +180,7 @@ def _decide(contrast: Contrast, arms: list[tuple[Value, Accepted]]) -> Symptom |
     if ranked is None:
         return None
     (good_value, good), (bad_value, bad) = ranked[0], ranked[-1]
-    found = fall(good, bad, contrast.floor)
+    found = fall(good, bad, contrast.floor, contrast.tolerated)
     if found is None:
         return None
     fell, certainty = found
@@ -165,7 +189,9 @@ def _decide(contrast: Contrast, arms: list[tuple[Value, Accepted]]) -> Symptom |
     return Symptom(name, present, certainty, "P", text, bad.source)
 
 
-def _ranked(contrast: Contrast, arms: list[tuple[Value, T]], size: Callable[[T], float]) -> list[tuple[Value, T]] | None:
+def _ranked(
+    contrast: Contrast, arms: list[tuple[Value, T]], size: Callable[[T], float]
+) -> list[tuple[Value, T]] | None:
     """Arms with the suspect one last; None where the values have no order, or none of them is suspect."""
     order = contrast.order
     if order is None:

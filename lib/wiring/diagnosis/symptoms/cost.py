@@ -77,6 +77,7 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     costs = round_costs(evidence)
     for cost in costs:
         yield from _dear(cost, evidence)
+    yield from _slower(evidence, costs)
     yield from _slow(evidence, costs)
     yield from _equal_acceptance(evidence)
     yield from _by_batch(evidence)
@@ -112,11 +113,32 @@ def _dear(cost: RoundCost, evidence: Evidence) -> Iterator[Symptom]:
         return
     if cost.allowed is None or _batch(cost.row, evidence) > BATCH:
         return
-    text += f"; {cost.steps} draft steps account for {cost.allowed:.1f}; it breaks even at accept length {cost.ratio:.2f}"
+    text += f"; {cost.steps} draft steps account for {cost.allowed:.1f}. Break-even is accept length {cost.ratio:.2f}"
     if cost.ratio > TOLERANCE * cost.allowed:
         yield Symptom("round_dear", True, 1.0, "R", text, cost.row.source)
     elif cost.ratio <= cost.allowed:
         yield Symptom("round_dear", False, 1.0, "R", text, cost.row.source)
+
+
+def _slower(evidence: Evidence, costs: tuple[RoundCost, ...]) -> Iterator[Symptom]:
+    """The complaint itself: no kind is told by it, but something is to be found."""
+    for row in evidence.speed:
+        told = _speedup(row, costs)
+        if row.arm == "draft" and not row.condition and told is not None:
+            slower, text = told[0] < SLOWER or (told[1] and told[0] <= 1), f"speed-up {_at_most(told)}"
+            yield Symptom("slower_than_plain", slower, 1.0, "R", text, row.source)
+
+
+def _speedup(row: Speed, costs: tuple[RoundCost, ...]) -> tuple[float, bool] | None:
+    """The speed-up over plain decoding, or its upper bound (true)."""
+    told = row.speedup if row.speedup is not None else next((c.speedup for c in costs if c.row == row), None)
+    if told is not None:
+        return told, False
+    return (row.high, True) if row.high is not None else None
+
+
+def _at_most(told: tuple[float, bool]) -> str:
+    return f"{'at most ' if told[1] else ''}{told[0]:.2f}"
 
 
 def _slow(evidence: Evidence, costs: tuple[RoundCost, ...]) -> Iterator[Symptom]:
@@ -131,14 +153,13 @@ def _slow(evidence: Evidence, costs: tuple[RoundCost, ...]) -> Iterator[Symptom]
     for row in evidence.speed:
         if row.arm != "draft" or row.condition:
             continue
-        told = row.speedup if row.speedup is not None else next((c.speedup for c in costs if c.row == row), None)
-        bound = row.high if row.high is not None and told is None else told
-        if bound is None:
+        told = _speedup(row, costs)
+        if told is None:
             continue
-        text = f"speed-up {'below ' if told is None else ''}{bound:.2f} at accept length {measured.length:.2f}"
-        if bound < SLOWER or (told is None and bound <= 1):
+        text = f"speed-up {_at_most(told)} at accept length {measured.length:.2f}"
+        if told[0] < SLOWER or (told[1] and told[0] <= 1):
             yield Symptom("slow_though_accepted", True, 1.0, "R", text, row.source)
-        elif told is not None and told > 1.1:
+        elif not told[1] and told[0] > 1.1:
             yield Symptom("slow_though_accepted", False, 1.0, "R", text, row.source)
 
 

@@ -10,10 +10,13 @@ from statistics import stdev
 from wiring.diagnosis.evidence import Acceptance
 
 Z95 = 1.96
-DESIGN_EFFECT = 2.0  # rows and rounds of one text are alike: n of them tell as much as n / 2 independent ones
+# Rows and rounds of one prompt are alike: n of them tell as much as n / DESIGN independent ones. Over other prompts
+# 4.7 and 4.8 on the two arms of data/recorded/cpu-tiny/05_measured.json (prompts drawn again, against rounds); on the
+# same prompts most of that cancels.
+OTHER_PROMPTS, SAME_PROMPTS = 5.0, 2.0
 BARE = 0.15  # half-width, as a share, that a figure without counts is taken with
 COUNTED, UNCOUNTED = 1.0, 0.8  # certainty of what counts decide, and of a clear effect between bare figures
-SIGNIFICANT = 3.0  # standard errors: many contrasts are tested of one case, and a healthy one must pass them all
+SIGNIFICANT = 2.58  # standard errors, 1 in 100: many contrasts are tested of one case, and a healthy one must pass all
 CLEAR = 0.08  # the least fall between two bare figures that is called one
 NO_FALL = 0.25  # a fall is ruled out where the interval leaves less than this
 
@@ -36,7 +39,13 @@ class Estimate:
         return f"{self.value:.3g}" + (f" ({self.low:.3g} to {self.high:.3g})" if self.counted else "")
 
 
-def share(value: float, rows: int | None, low: float | None = None, high: float | None = None) -> Estimate:
+def share(
+    value: float,
+    rows: int | None,
+    low: float | None = None,
+    high: float | None = None,
+    design: float = OTHER_PROMPTS,
+) -> Estimate:
     """A share with the interval as given, Wilson's from `rows`, or the assumed one of a bare figure.
 
     Wilson, E. B. (1927), "Probable inference, the law of succession, and statistical inference", JASA 22.
@@ -45,7 +54,7 @@ def share(value: float, rows: int | None, low: float | None = None, high: float 
         return Estimate(value, low, high, True)
     if not rows:
         return Estimate(value, max(0.0, value * (1 - BARE)), min(1.0, value * (1 + BARE)), False)
-    n, z = rows / DESIGN_EFFECT, Z95
+    n, z = rows / design, Z95
     centre = (value + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(value * (1 - value) / n + z * z / (4 * n * n))
     return Estimate(value, max(0.0, centre - half), min(1.0, centre + half), True)
@@ -55,7 +64,8 @@ def share(value: float, rows: int | None, low: float | None = None, high: float 
 class Accepted:
     """What rounds accepted under one condition: drafts per round (the bonus token not counted), and by position.
 
-    `by_position` is empty where it is not known, `proposed` the drafts per round along one path.
+    `by_position` is empty where it is not known, `proposed` the drafts per round along one path; `design` is the one
+    that the intervals were computed with.
     """
 
     drafts: Estimate
@@ -63,6 +73,7 @@ class Accepted:
     by_position: tuple[float, ...]
     proposed: int | None
     source: str
+    design: float = OTHER_PROMPTS
 
     @property
     def length(self) -> float:
@@ -72,7 +83,7 @@ class Accepted:
     @property
     def first(self) -> Estimate | None:
         """Share of rounds that accepted the first draft, where it is known."""
-        return share(self.by_position[0], self.rounds) if self.by_position else None
+        return share(self.by_position[0], self.rounds, design=self.design) if self.by_position else None
 
     @property
     def first_at_most(self) -> Estimate:
@@ -83,7 +94,7 @@ class Accepted:
         return Estimate(min(1.0, d.value), min(1.0, d.low), min(1.0, d.high), d.counted)
 
 
-def pool(records: Sequence[Acceptance]) -> Accepted | None:
+def pool(records: Sequence[Acceptance], design: float = OTHER_PROMPTS) -> Accepted | None:
     """All records of one condition as one, rounds weighing where every record has them; None without a figure."""
     usable = [(r, drafts) for r in records if not r.impossible and (drafts := _drafts(r)) is not None]
     if not usable:
@@ -99,17 +110,21 @@ def pool(records: Sequence[Acceptance]) -> Accepted | None:
     by_position = tuple(sum(w * positions[k] for w, positions in known) / among for k in range(depth))
     error = None
     if counted:
-        error = sqrt(_variance(value, by_position, proposed) * DESIGN_EFFECT / total)
+        error = sqrt(_variance(value, by_position, proposed) * design / total)
     elif len(usable) >= 5:  # log lines: each is a sample of its own
-        error = stdev(d for _, d in usable) * sqrt(DESIGN_EFFECT / len(usable))
+        error = stdev(d for _, d in usable) * sqrt(design / len(usable))
     half = BARE * value if error is None else Z95 * error
-    drafts = Estimate(value, max(0.0, value - half), value + half, error is not None)
-    return Accepted(drafts, total if counted else None, by_position, proposed, usable[0][0].source)
+    high = value + half
+    if counted:
+        high = max(high, 3 * design / total)  # the rule of three: nothing among n leaves up to 3 / n
+    drafts = Estimate(value, max(0.0, value - half), high, error is not None)
+    return Accepted(drafts, total if counted else None, by_position, proposed, usable[0][0].source, design)
 
 
 def _drafts(record: Acceptance) -> float | None:
+    """Accepted drafts per round; None where there is no figure, or one that cannot be."""
     if record.accept_length is not None:
-        return record.accept_length - 1
+        return record.accept_length - 1 if record.accept_length >= 1 else None
     if record.by_position and len(record.by_position) >= (record.proposed or 0):
         return sum(record.by_position)
     return None
@@ -137,11 +152,11 @@ def certainty(*figures: Estimate) -> float:
     return COUNTED if all(figure.counted for figure in figures) else UNCOUNTED
 
 
-def fall(good: Accepted, bad: Accepted, floor: float) -> tuple[bool, float] | None:
-    """Whether acceptance falls from `good` to `bad` by more than the share `floor`, and how certain that is.
+def fall(good: Accepted, bad: Accepted, floor: float, tolerated: float = 0.0) -> tuple[bool, float] | None:
+    """Whether acceptance falls from `good` to `bad` by the share `floor` or more, and how certain that is.
 
-    With counts a fall must be significant as well, and "no fall" must be shown by the interval; bare figures must
-    differ clearly. None: not decided.
+    With counts a fall must be significantly more than the share `tolerated` as well, and "no fall" must be shown by
+    the interval; bare figures must differ clearly. None: not decided.
     """
     if good.drafts.value <= 0:
         return None
@@ -149,7 +164,7 @@ def fall(good: Accepted, bad: Accepted, floor: float) -> tuple[bool, float] | No
     relative = drop / good.drafts.value
     if good.drafts.counted and bad.drafts.counted:
         error = hypot(good.drafts.error, bad.drafts.error)
-        if relative >= floor and drop > SIGNIFICANT * error:
+        if relative >= floor and drop - SIGNIFICANT * error > tolerated * good.drafts.value:
             return True, COUNTED
         if relative < floor and drop + Z95 * error < max(NO_FALL, floor) * good.drafts.value:
             return False, COUNTED

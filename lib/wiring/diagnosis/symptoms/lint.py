@@ -14,6 +14,11 @@ from wiring.rules.answer import ServedLayout
 from wiring.rules.served import served_layout
 
 LINTED = (1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13, 21)  # kinds that lint can find in files and arguments
+FILES = (  # what lint looks at as well; less sure, for it needs the tensors and a running server's arguments
+    "arguments_changed", "algorithm_differs", "layer_ids_ignored", "map_missing", "map_arbitrary", "embedding_differs",
+    "tensors_unused",
+)  # fmt: skip
+LINT_SAW = 0.5
 _NOT_ASKED = ("", "none", "auto")  # the server was left to choose
 _ALIASES = {"nextn": "eagle"}
 
@@ -28,8 +33,9 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     made = [fact for fact in evidence.facts if fact.name == "lint_made" and fact.value is True]
     for fact in made[:1]:
         for kind in LINTED:
-            text = "lint found no error of this kind"
-            yield Symptom(lint_error(kind), False, 1.0, "L", text, fact.source)
+            yield Symptom(lint_error(kind), False, 1.0, "L", "lint found no error of this kind", fact.source)
+        for name in FILES:
+            yield Symptom(name, False, LINT_SAW, "L", "lint found nothing of the kind", fact.source)
     for argument in evidence.arguments:
         yield from _argument(argument)
     yield from _layout(evidence)

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections import defaultdict
 
 from wiring.diagnosis.evidence import Acceptance, Evidence
-from wiring.diagnosis.symptoms.estimates import Accepted, pool
+from wiring.diagnosis.symptoms.estimates import OTHER_PROMPTS, Accepted, pool
 
 # Conditions by which one measurement is split; any other one is an arm of its own.
 SPLITS = frozenset(
     {"cached", "prompt_tokens", "hours", "after_chunk", "first_round", "domain", "images", "prompts", "batch"}
 )
-_OTHER_TEXT = ("temperature", "template")  # arms that change what is decoded: taken only where there is nothing else
 
 
-def main(evidence: Evidence) -> Accepted | None:
+def main(evidence: Evidence, design: float = OTHER_PROMPTS) -> Accepted | None:
     """Acceptance without a condition where it is given, else the splits joined, else the worst arm (the complaint)."""
     plain = [record for record in evidence.acceptance if not record.condition]
-    if plain and (pooled := pool(plain)) is not None:
+    if plain and (pooled := pool(plain, design)) is not None:
         return pooled
     arms: dict[str, list[Acceptance]] = defaultdict(list)
     for record in evidence.acceptance:
         arm = {name: value for name, value in record.condition.items() if name not in SPLITS}
         arms[repr(sorted(arm.items()))].append(record)
-    found = [(any(word in arm for word in _OTHER_TEXT), pooled) for arm, records in sorted(arms.items())
-             if (pooled := pool(records)) is not None]  # fmt: skip
-    found.sort(key=lambda one: (one[0], one[1].drafts.value))
-    return found[0][1] if found else None
+    found = [(*_other_text(records[0]), pooled) for _, records in sorted(arms.items())
+             if (pooled := pool(records, design)) is not None]  # fmt: skip
+    return min(found, key=lambda one: (*one[:-1], one[-1].drafts.value))[-1] if found else None
+
+
+def _other_text(record: Acceptance) -> tuple[bool, float]:
+    """What other text an arm decodes: raw prompts and sampled tokens are taken only where there is nothing else."""
+    return record.condition.get("template") is False, float(record.condition.get("temperature", 0.0))
 
 
 def steps_of(evidence: Evidence, accepted: Accepted | None = None) -> int | None:

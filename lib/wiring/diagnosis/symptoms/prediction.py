@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from wiring.diagnosis.evidence import Evidence
 from wiring.diagnosis.symptoms.accuracy import OTHER_TEXT, SAME_TEXT
-from wiring.diagnosis.symptoms.estimates import Accepted, Estimate, below, certainty, share
+from wiring.diagnosis.symptoms.estimates import (
+    OTHER_PROMPTS,
+    SAME_PROMPTS,
+    Accepted,
+    Estimate,
+    below,
+    certainty,
+    share,
+)
 from wiring.diagnosis.symptoms.measured import main, steps_of
 from wiring.diagnosis.symptoms.reference import Curve, best
 from wiring.diagnosis.symptoms.symptom import Symptom
@@ -53,13 +61,13 @@ class Prediction:
 
 def predictions(evidence: Evidence) -> tuple[Prediction, ...]:
     """What T and what S predict, each where there is one and the number of draft steps is known."""
-    measured = main(evidence)
-    steps = steps_of(evidence, measured)
-    if measured is None or not steps:
+    steps = steps_of(evidence, main(evidence))
+    if not steps:
         return ()
     found = []
     for curve in (best(evidence, "T"), best(evidence, "S")):
-        if curve is None:
+        measured = main(evidence, _design(curve))
+        if curve is None or measured is None:
             continue
         expected = curve.accept_length(steps)
         drafts = Estimate(expected.value - 1, expected.low - 1, expected.high - 1, expected.counted)
@@ -79,10 +87,10 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
         )
         sure = certainty(prediction.measured.drafts, prediction.expected)
         yield Symptom(name, prediction.below, sure, "P", text, prediction.measured.source)
-    measured = main(evidence)
+    curve = best(evidence, "T") or best(evidence, "S")
+    measured = main(evidence, _design(curve))
     if measured is None:
         return
-    curve = best(evidence, "T") or best(evidence, "S")
     first = _first(measured, curve)
     if first is not None:
         yield first
@@ -92,6 +100,10 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
 
 def _margin(curve: Curve) -> float:
     return SAME_TEXT if curve.same_text and not curve.claimed else OTHER_TEXT
+
+
+def _design(curve: Curve | None) -> float:
+    return SAME_PROMPTS if curve is not None and curve.same_text else OTHER_PROMPTS
 
 
 def _first(measured: Accepted, curve: Curve | None) -> Symptom | None:
@@ -119,7 +131,7 @@ def _later(measured: Accepted, curve: Curve | None) -> Iterator[Symptom]:
         return
     told = ", ".join(f"{b / a:.2f}" for a, b in zip(p, p[1:], strict=False) if a)
     rows = None if measured.rounds is None else int(measured.rounds * reached)
-    conditional = share(min(1.0, sum(p[1:]) / reached), rows)
+    conditional = share(min(1.0, sum(p[1:]) / reached), rows, design=measured.design)
     known = curve is not None and len(curve.depths) > 1
     if known:
         weights = [(p[k], curve.at(k + 1)) for k in range(len(p) - 1)]
@@ -129,7 +141,7 @@ def _later(measured: Accepted, curve: Curve | None) -> Iterator[Symptom]:
         )
         found, against = below(conditional, expected, _margin(curve)), f"{curve.name}: {expected}"
     else:
-        base = measured.first or share(p[0], measured.rounds)
+        base = measured.first or share(p[0], measured.rounds, design=measured.design)
         if base.value < 0.15:  # little to fall from
             return
         expected, against = base, f"the first {base}"

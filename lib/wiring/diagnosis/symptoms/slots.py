@@ -41,7 +41,7 @@ def _layout(rows: list[Slot], trained: Sequence[int] | None, depth: int, phase: 
     served = tuple(r.boundary for r in rows)
     if None in wanted:
         return
-    if None not in served and len({r.slot for r in rows}) == len(rows) == len(wanted):
+    if None not in served and len({r.slot for r in rows}) == len(rows) >= len(wanted):
         yield from layout_symptoms(wanted, served, depth, phase, "C", rows[0].source)
         return
     for row in rows:  # some slots are not known: those that are speak for themselves
