@@ -20,6 +20,7 @@ from wiring.rules.sglang_metrics import RATE_RULES, RateRule, rate_rule
 
 ADJUSTED = "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1"  # SGLang, all releases from 0.4.6
 _MOST_TOKENS = 33  # verified per round; wider trees fit any pair of two-digit figures
+_HEAD = 160  # characters of a line in which its time stands
 _TAIL = 256  # lines in which the last time is looked for
 _SPAN_HOURS = 0.5  # a shorter log says nothing about what hours do
 _READ = (  # arguments that a verdict looks at
@@ -146,8 +147,8 @@ def scan(
     start: datetime | None = None
     tail: deque[str] = deque(maxlen=_TAIL)
     for raw in lines:
-        tail.append(raw)
-        start = start or time_of(raw)
+        tail.append(raw[:_HEAD])
+        start = start or time_of(raw[:_HEAD])
         if seen_engine is None:
             seen_engine = next((name for name, words in _ENGINES if any(word in raw for word in words)), None)
         if not command and not any(word in raw for word in _TELLING):

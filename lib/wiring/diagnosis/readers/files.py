@@ -24,6 +24,7 @@ from wiring.diagnosis.readers.sglang_state import read_meta_info, read_server_in
 from wiring.errors import WiringError
 
 _LARGEST_WHOLE = 256 * 1024 * 1024  # bytes of JSON or metrics text, which are read whole
+_LONGEST_LINE = 256 * 1024  # bytes; longer ones are cut, so that a file without line ends is read in pieces
 _KEPT_FINDINGS = 50
 _KEPT_SPEEDS = 1_000  # per group; the median is of the first so many
 Progress = Callable[[int], None]  # called with the bytes read so far
@@ -94,7 +95,7 @@ def lines_of(path: Path, progress: Progress | None = None) -> Iterator[str]:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             stream = gzip.open(raw) if packed else raw
-            for count, line in enumerate(stream):
+            for count, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b"")):
                 if progress is not None and count % 4096 == 0:
                     progress(raw.tell())
                 yield line.decode("utf-8", errors="replace")
