@@ -5,7 +5,7 @@ import math
 import pytest
 from evidence_builders import alone, measured, states
 
-from wiring.diagnosis.evidence import Argument, Difference, Evidence, Setting, Slot, Speed
+from wiring.diagnosis.evidence import Argument, Difference, Evidence, Fact, Setting, Slot, Speed
 from wiring.diagnosis.symptoms import complete, symptoms_of
 from wiring.diagnosis.symptoms.estimates import OTHER_PROMPTS, pool, share
 from wiring.diagnosis.symptoms.layouts import layout_symptom
@@ -100,6 +100,27 @@ def test_a_contrast_needs_effect_and_significance(good, bad, rounds, state):
     assert found.get("falls_when_cached") is state
 
 
+def test_a_fall_from_next_to_nothing_is_none():
+    found = states(Evidence(acceptance=(measured(1.19, 9000, cached=False), measured(1.1, 9000, cached=True))))
+    assert "falls_when_cached" not in found
+
+
+def test_a_replay_along_the_same_text_is_a_prediction_to_the_draft():
+    row = dict(source="wiring ab", by="server", a=False, b=True, accept_length_a=2.99)
+    lower = Difference(**row, accept_length_b=2.84, low=-0.2, high=-0.1, p_value=0.004)
+    same = Difference(**row, accept_length_b=2.99, low=0.0, high=0.0, p_value=1.0)
+    assert [states(Evidence(differences=(d,)))["accept_below_training"] for d in (lower, same)] == [True, False]
+
+
+def test_one_drafted_id_says_nothing_of_the_map():
+    def drafted(top):
+        facts = (("drafted_ids_low", 1.0), ("drafted_ids_share_top", top))
+        return states(Evidence(facts=tuple(Fact(source="ids", letter="P", name=n, value=v) for n, v in facts)))
+
+    assert drafted(1.0) == {"drafts_one_id": True}
+    assert drafted(0.1) == {"drafts_one_id": False, "drafts_low_ids": True}
+
+
 def test_a_contrast_of_two_conditions_is_none():
     arms = (measured(3.0, 5000, cached=False, batch=1), measured(2.0, 5000, cached=True, batch=8))
     found = states(Evidence(acceptance=arms))
@@ -151,6 +172,10 @@ def test_slots_tell_shift_transform_ranks_and_drift():
     assert drift["drift_with_depth"] is True
     rotated = states(Evidence(slots=(slot(1, None, cosine_wanted=0.02, norm_ratio_wanted=1.0),)))
     assert rotated["rotated_state"] is True
+    part = states(Evidence(slots=(slot(2, None, cosine_wanted=0.17, norm_ratio_wanted=0.01),)))  # without the residual
+    assert part["state_transformed"] is True and "rotated_state" not in part
+    neighbour = states(Evidence(slots=(slot(1, 4, cosine_wanted=0.97, norm_ratio_wanted=1.3),)))
+    assert neighbour["boundaries_off_by_one"] is True and "norm_ratio_off" not in neighbour
 
 
 def test_a_round_is_dear_beyond_what_its_drafts_account_for():

@@ -52,6 +52,7 @@ CONDITIONS: dict[str, str] = {
     "prompts": "name of the prompt set",
     "head": "name of the draft, where two drafts are compared on the same server",
     "draft_experts": "how many experts a verify step reads, or another name of a cost arm",
+    "server": "drafts of the running server (true), or of the draft alone along the same text (false): a replay",
     "acceptance_rule": "how a draft is accepted: strict match, rejection sampling, ...",
 }
 

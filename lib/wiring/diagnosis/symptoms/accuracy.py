@@ -84,7 +84,7 @@ def _shifted(evidence: Evidence) -> Iterator[Symptom]:
             best = max((row for row in shifted if row.text == base.text), key=lambda row: (row.accuracy, row.control))
         low, high = _estimate(base), _estimate(best)
         text = f"{side} as it is {low}, {best.control} {high}"
-        if high.low > low.high and high.value > 1.2 * low.value:
+        if high.low > low.high and high.value > 1.2 * low.value + 0.05:
             yield Symptom("tokens_shifted", True, certainty(low, high), side, text, best.source)
         elif high.high < low.low:
             yield Symptom("tokens_shifted", False, certainty(low, high), side, text, best.source)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from wiring.diagnosis.evidence import Acceptance, Evidence, Value
 from wiring.diagnosis.symptoms.estimates import (
+    LEAST,
     NO_FALL,
     OTHER_PROMPTS,
     SAME_PROMPTS,
@@ -80,6 +81,7 @@ def _narrow_last(value: Value) -> int:
 SAME_TEXT = 0.05
 SAME_SET = 0.15  # up to this floor both sides decode the same prompts
 CONTRASTS = (
+    Contrast("server", "accept_below_training", SAME_TEXT, _up),
     Contrast("cached", "falls_when_cached", SAME_TEXT, _up),
     Contrast("prefix_cache", "falls_with_prefix_cache", SAME_TEXT, _up),
     Contrast("hours", "falls_with_time", 0.2, _up),
@@ -160,12 +162,12 @@ def _tested(evidence: Evidence) -> Iterator[Symptom]:
                 continue
             arms = [(row.a, row.accept_length_a), (row.b, row.accept_length_b)]
             ranked = _ranked(contrast, arms, lambda length: length)
-            if ranked is None or ranked[0][1] <= 1:
+            if ranked is None or ranked[0][1] - 1 < LEAST:
                 continue
             (good_value, good), (bad_value, bad) = ranked[0], ranked[-1]
             relative = (good - bad) / (good - 1)
             text = _text(contrast, good_value, good, bad_value, bad) + f", p {row.p_value:.3g}"
-            if row.p_value <= REAL and relative >= contrast.floor:
+            if row.p_value <= REAL and relative >= contrast.floor and good - bad >= LEAST:
                 yield Symptom(contrast.symptom, True, 1.0, "P", text, row.source)
                 continue
             bounds = [bound for bound in (row.low, row.high) if bound is not None]

@@ -18,6 +18,7 @@ BARE = 0.15  # half-width, as a share, that a figure without counts is taken wit
 COUNTED, UNCOUNTED = 1.0, 0.8  # certainty of what counts decide, and of a clear effect between bare figures
 SIGNIFICANT = 2.58  # standard errors, 1 in 100: many contrasts are tested of one case, and a healthy one must pass all
 CLEAR = 0.08  # the least fall between two bare figures that is called one
+LEAST = 0.1  # drafts a round: a smaller difference is none worth a name, whatever share it is of little
 NO_FALL = 0.25  # a fall is ruled out where the interval leaves less than this
 
 
@@ -158,17 +159,17 @@ def fall(good: Accepted, bad: Accepted, floor: float, tolerated: float = 0.0) ->
     With counts a fall must be significantly more than the share `tolerated` as well, and "no fall" must be shown by
     the interval; bare figures must differ clearly. None: not decided.
     """
-    if good.drafts.value <= 0:
-        return None
     drop = good.drafts.value - bad.drafts.value
+    if good.drafts.value < LEAST:
+        return None
     relative = drop / good.drafts.value
     if good.drafts.counted and bad.drafts.counted:
         error = hypot(good.drafts.error, bad.drafts.error)
-        if relative >= floor and drop - SIGNIFICANT * error > tolerated * good.drafts.value:
+        if relative >= floor and drop >= LEAST and drop - SIGNIFICANT * error > tolerated * good.drafts.value:
             return True, COUNTED
         if relative < floor and drop + Z95 * error < max(NO_FALL, floor) * good.drafts.value:
             return False, COUNTED
         return None
-    if relative >= max(floor, CLEAR):
+    if relative >= max(floor, CLEAR) and drop >= LEAST:
         return True, UNCOUNTED
     return (False, 0.5) if relative < CLEAR / 4 else None

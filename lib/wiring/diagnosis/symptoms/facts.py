@@ -11,6 +11,7 @@ from wiring.diagnosis.symptoms.symptom import Symptom
 from wiring.speed.text import BIGRAM_FLOOR
 
 Test = Callable[[Value], bool]
+FEW_IDS = 0.5  # share of the most frequent drafted id
 PLAIN_DTYPES = frozenset({"", "none", "unquant", "auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32"})
 
 
@@ -49,14 +50,14 @@ ROWS = (
     _no("prompts_templated", "not_templated"),
     _no("warmed_up", "cold_start"),
     _yes("random_prompts", "random_prompts"),
-    _from("drafted_ids_share_top", "drafts_one_id", 0.9, 0.5),
+    _from("drafted_ids_share_top", "drafts_one_id", 0.9, FEW_IDS),
     _from("drafted_ids_low", "drafts_low_ids", 0.99, 0.9),
     _no("embedding_equals_target", "embedding_differs"),
     _under("embedding_cosine", "embedding_differs", 0.9, 0.99),
     _no("embedding_ranks_agree", "embedding_ranks_differ"),
     _yes("map_changed", "map_changed"),
     _no("map_from_training", "map_arbitrary"),
-    _under("map_coverage", "map_covers_little", 0.7, 0.8),
+    _under("map_coverage", "map_covers_little", 0.5, 0.7),
     _from("tensors_unused", "tensors_unused", 1, 1),
     _under("loss_mask_tokens", "loss_mask_empty", 1),
     _no("mask_aligned", "mask_misaligned"),
@@ -73,7 +74,10 @@ ROWS = (
 
 def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     """One symptom for each fact that decides one, and those that two facts decide together."""
+    one_id = any(f.name == "drafted_ids_share_top" and f.value >= FEW_IDS for f in evidence.facts)
     for fact in evidence.facts:
+        if fact.name == "drafted_ids_low" and one_id:
+            continue  # a draft that says one id says nothing of its map
         for row in ROWS:
             if row.fact == fact.name and (row.there(fact.value) or row.gone(fact.value)):
                 yield _symptom(row.symptom, row.there(fact.value), fact)

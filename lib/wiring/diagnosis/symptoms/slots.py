@@ -10,6 +10,7 @@ from wiring.diagnosis.symptoms.layouts import PREFILL_ALONE, layout_symptoms
 from wiring.diagnosis.symptoms.symptom import Symptom
 
 RIGHT = 0.995  # cosine from which a slot is the boundary itself; a neighbouring one stays below in the targets seen
+LOST = (0.5, 2.0)  # norm ratios outside: a slot that is no boundary is no drifted or rotated one either
 DIRECTION = 0.9  # cosine from which a slot points where it should
 NOTHING = 0.2  # cosine below which it shares no direction
 NORM = (0.9, 1.1)
@@ -62,14 +63,15 @@ def _state(rows: list[Slot], phase: str) -> Iterator[Symptom]:
         elif decided:
             yield Symptom(name, False, sure, "C", f"{phase}: {what} as it should be", rows[0].source)
 
-    odd = [r for r in rows if r.transform not in ("raw", DRIFTED, PARTIAL)]
+    odd = [r for r in rows if r.transform not in ("raw", DRIFTED, PARTIAL) or _lost(r)]
     yield from say("state_transformed", odd, "transform", matched)
     yield from say("partial_sum", [r for r in rows if r.transform == PARTIAL], "transform", matched)
     yield from say("tokens_shifted", [r for r in rows if r.shift], "shift", matched)
     told = [r for r in rows if r.ranks_agree is not None]
     if told:
         yield from say("ranks_differ", [r for r in told if not r.ranks_agree], "ranks")
-    normed = [(r, c, n) for r in rows if (c := _cosine(r)) is not None and (n := _norm(r)) is not None]
+    normed = [(r, c, n) for r in rows if r.boundary in (None, r.wanted) and (c := _cosine(r)) is not None
+              and (n := _norm(r)) is not None]  # fmt: skip
     if normed:
         off = [r for r, c, n in normed if c >= DIRECTION and not NORM[0] <= n <= NORM[1]]
         yield from say("norm_ratio_off", off, "norm", all(c >= DIRECTION for _, c, _ in normed))
@@ -114,10 +116,17 @@ def _norm(row: Slot) -> float | None:
     return row.norm_ratio if row.boundary is not None and row.boundary == row.wanted and not row.shift else None
 
 
+def _lost(row: Slot) -> bool:
+    """No boundary fits, and the norm is another one altogether: a part of the state, such as the last block's alone."""
+    n = row.norm_ratio_wanted
+    return row.boundary is None and row.transform == "raw" and n is not None and not LOST[0] <= n <= LOST[1]
+
+
 def _of(row: Slot, what: str) -> str:
     """One slot's finding in words."""
+    lost = f"is no boundary, at {_norm(row) or 0:.2g} of its norm"
     return {
-        "transform": f"is {row.transform}",
+        "transform": lost if _lost(row) else f"is {row.transform}",
         "shift": f"holds the state of token {row.shift:+d}",
         "ranks": "differs between ranks",
         "norm": f"has {_norm(row) or 0:.2f} times the norm",
