@@ -158,8 +158,31 @@ class PredictionRow(Artefact):
     limit: float
 
 
+class RungRow(Artefact):
+    """One rung of the ladder from today to the limit; `price` of a round in plain steps, `measured` or predicted."""
+
+    name: str
+    steps: int
+    accept_length: float
+    price: float
+    tok_per_s: float
+    speedup: float
+    measured: bool
+    assumes: str
+
+
+class VerdictRow(Artefact):
+    """A verdict: the kinds of fault named, those not told apart, in a sentence, and what to check next."""
+
+    named: tuple[int, ...]
+    candidates: tuple[int, ...]
+    enough_evidence: bool
+    summary: str
+    next_check: str
+
+
 class Rebenchmark(Concluding):
-    """Notebook 05: plain, as served and cured in one run, and the prediction."""
+    """Notebook 05: plain, as served and cured in one run, the prediction, the ladder and the two verdicts."""
 
     form: str
     rate_rule: str
@@ -171,6 +194,9 @@ class Rebenchmark(Concluding):
     round_costs: dict[int, float]  # draft steps -> plain decode steps that a round costs
     prediction: PredictionRow
     replayed_acceptance_by_position: tuple[float, ...]
+    ladder: tuple[RungRow, ...] = ()
+    verdict: VerdictRow | None = None  # of the draft as served
+    verdict_cured: VerdictRow | None = None
 
 
 ARTEFACTS: dict[str, type[Concluding]] = {

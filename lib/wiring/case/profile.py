@@ -98,6 +98,8 @@ class Expected(_Strict):
     as_served_accept_length_max: float = 2.0
     cured_speedup_min: float = 1.0
     prediction_tolerance: float = 0.2
+    faults: tuple[int, ...] | None = None  # kinds of fault that the verdict must name as served; null: any
+    faults_cured: tuple[int, ...] = ()  # the same once cured
 
 
 class Profile(_Strict):

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from wiring.case.artefacts import Accuracy, Artefact, LayoutDiff, Patch, PhaseLayout, Rebenchmark, Throughput
+from wiring.case.artefacts import (
+    Accuracy,
+    Artefact,
+    LayoutDiff,
+    Patch,
+    PhaseLayout,
+    Rebenchmark,
+    RungRow,
+    Throughput,
+    VerdictRow,
+)
 from wiring.diagnosis.check import Claim
 
 
@@ -66,6 +76,9 @@ class Summary(Artefact):
     cured: Cured
     lossless: bool = Field(description="every arm gave the same token ids on every prompt")
     arguments: Arguments
+    ladder: tuple[RungRow, ...] = Field(description="from today's rate to the limit, one cause at a time")
+    verdict: VerdictRow | None = Field(description="kinds of fault named in the draft as served")
+    verdict_cured: VerdictRow | None = Field(description="the same for the cured draft")
     conclusions: tuple[Claim, ...]
 
 
@@ -98,6 +111,9 @@ def summarise(
             resolved={r.name: r.resolved for r in rows},
             overridden=tuple(r.name for r in rows if r.overridden),
         ),
+        ladder=rebenchmark.ladder,
+        verdict=rebenchmark.verdict,
+        verdict_cured=rebenchmark.verdict_cured,
         conclusions=tuple(c for a in (throughput, accuracy, layout, patch, rebenchmark) for c in a.conclusions),
     )
 
