@@ -100,6 +100,14 @@ def test_a_contrast_needs_effect_and_significance(good, bad, rounds, state):
     assert found.get("falls_when_cached") is state
 
 
+def test_what_is_not_in_use_is_not_the_cause():
+    found = states(Evidence(setting=Setting(tp=1, topk=1, cuda_graphs=False, temperature=0.0)))
+    assert found["falls_with_tp"] is False and found["falls_with_cuda_graphs"] is False
+    assert states(Evidence(setting=Setting(tp=2, topk=4, cuda_graphs=True, temperature=0.6))) == {}
+    arms = (measured(3.0, 5000, tp=1), measured(2.0, 5000, tp=2))
+    assert states(Evidence(setting=Setting(tp=1), acceptance=arms))["falls_with_tp"] is True
+
+
 def test_a_fall_from_next_to_nothing_is_none():
     found = states(Evidence(acceptance=(measured(1.19, 9000, cached=False), measured(1.1, 9000, cached=True))))
     assert "falls_when_cached" not in found
@@ -139,8 +147,12 @@ def test_a_tested_difference_counts_as_a_contrast():
     fell = Difference(**row, accept_length_b=2.2, low=-0.9, high=-0.5, p_value=0.008)
     same = Difference(**row, accept_length_b=2.9, low=-0.1, high=0.1, p_value=1.0)
     open_ = Difference(**row, accept_length_b=2.6, low=-1.2, high=0.6, p_value=0.3)
-    found = [states(Evidence(differences=(d,))).get("falls_when_cached") for d in (fell, same, open_)]
-    assert found == [True, False, None]
+    small = Difference(**row, accept_length_b=2.81, low=-0.15, high=-0.02, p_value=0.004)
+    found = [states(Evidence(differences=(d,))).get("falls_when_cached") for d in (fell, same, open_, small)]
+    assert found == [True, False, None, True]
+    hotter = Difference(source="wiring ab", by="temperature", a=0.0, b=1.0, accept_length_a=2.9, accept_length_b=2.6,
+                        low=-0.5, high=-0.1, p_value=0.001)  # fmt: skip
+    assert states(Evidence(differences=(hotter,))) == {"falls_with_temperature": False}
 
 
 def test_impossible_figures_and_contradictions():

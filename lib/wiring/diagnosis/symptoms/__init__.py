@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from wiring.diagnosis.evidence import Evidence
-from wiring.diagnosis.symptoms import acceptance, accuracy, contrasts, cost, facts, lint, prediction, slots
+from wiring.diagnosis.symptoms import acceptance, accuracy, contrasts, cost, facts, lint, prediction, slots, unused
 from wiring.diagnosis.symptoms.catalogue import SYMPTOMS, Meaning
 from wiring.diagnosis.symptoms.completion import complete
 from wiring.diagnosis.symptoms.symptom import Letter, Symptom, merge
 
 __all__ = ["SYMPTOMS", "Letter", "Meaning", "Symptom", "complete", "symptoms_of"]
 
-_READERS = (lint, facts, accuracy, slots, acceptance, prediction, contrasts, cost)
+_READERS = (lint, facts, accuracy, slots, acceptance, prediction, contrasts, cost, unused)
 
 def symptoms_of(evidence: Evidence) -> tuple[Symptom, ...]:
     """Every symptom that the evidence decides, one of each name, sorted by name.

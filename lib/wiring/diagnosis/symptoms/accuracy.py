@@ -27,6 +27,10 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
         yield from _collapse(curve)
         if claimed:
             yield from _compared("accuracy_below_claim", curve, claimed[0], SAME_TEXT)
+        elif curve.at(0).low >= LOW:  # whatever the trainer says, it did learn
+            text = f"{curve.name} is right in {curve.at(0)} of the cases"
+            for name in ("accuracy_below_claim", "training_accuracy_low"):
+                yield Symptom(name, False, 0.5, "T", text, curve.source)
     by_text = {curve.text: curve for curve in reversed(measured)}
     for other in ("held_out", "training"):
         if other in by_text and "served" in by_text:

@@ -24,7 +24,8 @@ from wiring.diagnosis.symptoms.facts import PLAIN_DTYPES
 from wiring.diagnosis.symptoms.symptom import Symptom
 
 T = TypeVar("T")
-REAL = 0.05  # as `wiring ab` has it; the same text gives no difference at all on a healthy server
+REAL, SURE = 0.05, 0.01  # as `wiring ab` has it; and what is real at any size on the same text, where health gives none
+ANY = 0.02
 # What else moves with a condition, and is no difference of its own.
 _COUPLED = {
     "topk": {"draft_tokens"},
@@ -167,7 +168,9 @@ def _tested(evidence: Evidence) -> Iterator[Symptom]:
             (good_value, good), (bad_value, bad) = ranked[0], ranked[-1]
             relative = (good - bad) / (good - 1)
             text = _text(contrast, good_value, good, bad_value, bad) + f", p {row.p_value:.3g}"
-            if row.p_value <= REAL and relative >= contrast.floor and good - bad >= LEAST:
+            real = row.p_value <= REAL and relative >= contrast.floor and good - bad >= LEAST
+            sure = row.p_value <= SURE and relative >= ANY and contrast.tolerated == 0
+            if real or sure:
                 yield Symptom(contrast.symptom, True, 1.0, "P", text, row.source)
                 continue
             bounds = [bound for bound in (row.low, row.high) if bound is not None]
