@@ -80,7 +80,7 @@ def apply_command(
     from wiring.patch import draft_copy
     from wiring.patch.forms import Form
     from wiring.patch.plan import source_change
-    from wiring.patch.source import apply
+    from wiring.patch.source import apply, status, undo
     from wiring.patch.source.for_a_while import take_back
 
     folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
@@ -95,14 +95,21 @@ def apply_command(
             expected="a folder for the cured copy",
             remedy="Name one with --out",
         )
-    done = []
+    done, stood = [], True
     draft_copy.check_goal(folder, out)  # before SGLang is touched: all of the cure, or nothing
     if cure.form is Form.SOURCE:
         take_back(tree)  # what a killed notebook left would be undone by the next one
+        stood = status(tree).record is not None
         done.append(apply(source_change(cure, tree)).text)
-    copied = draft_copy.apply(folder, cure, out, plan.wanted)
+    try:
+        copied = draft_copy.apply(folder, cure, out, plan.wanted)
+    except WiringError:
+        if not stood:
+            undo(tree)
+        raise
     done.append(f"cured copy of the draft: {copied.folder}")
     done += [f"start its server with {name}={value}" for name, value in sorted(copied.environment.items())]
+    done += [f"note: {note}" for note in cure.notes]
     _tell({"form": cure.form.value, "done": done}, as_json)
 
 
@@ -152,6 +159,9 @@ def undo_command(sglang: Sglang = None, out: Out = None, as_json: AsJson = False
 
     if out is None:
         _tell({"done": [undo(find_tree(sglang)).text]}, as_json)
+        return
+    if not out.exists():
+        _tell({"done": [f"there is no copy at {out}: nothing to undo"]}, as_json)
         return
     record = read_copy_record(out)
     draft_copy.undo(out)

@@ -60,7 +60,8 @@ def asked(monkeypatch, tmp_path):
 
 def commands():
     groups = [group.typer_instance.info.name for group in app.registered_groups]
-    return sorted([*groups, *(command.name or command.callback.__name__ for command in app.registered_commands)])
+    own = [command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands]
+    return sorted([*groups, *own])
 
 
 def test_there_is_a_command_for_everything():
@@ -201,7 +202,7 @@ def test_clean_wants_to_know_which(call, runs):
         (("patch", "plan", "--sglang", "nowhere"), "no such folder"),
         (("patch", "apply", "--layout", "0,3,31"), "belong together"),
         (("patch", "apply",), "never written"),
-        (("patch", "undo", "--out", "nowhere"), "not a cured copy"),
+        (("patch", "undo", "--out", "."), "not a cured copy"),
         (("patch", "apply", "--no-such-option"), "No such option"),
     ],
 )  # fmt: skip

@@ -44,6 +44,8 @@ def test_the_copy_is_read_again_and_sglangs_files_are_not_asked_for(tmp_path, fo
     assert code == 2 and wrong == ["layer ids of the copy", "layout by the rules of SGLang 0.5.23"]
     assert "layer ids of the copy" in found["error"]["message"]
     assert call("undo", "--out", out)[0] == 0 and not out.exists()
+    code, found = call("undo", "--out", out)  # as a second undo of SGLang's files, it has nothing to do
+    assert code == 0 and "nothing to undo" in found["done"][0]
 
 
 def test_a_draft_that_changed_or_went_is_told(tmp_path):
@@ -65,7 +67,8 @@ def test_a_draft_that_changed_or_went_is_told(tmp_path):
 def test_the_source_form_is_read_again_at_every_site(tree, tmp_path):
     before, out = contents(tree.package), tmp_path / "cured"
     at = ("--sglang", tree.package)
-    assert call("apply", *at, "--form", "source", "--out", out)[0] == 0
+    code, found = call("apply", *at, "--form", "source", "--out", out)
+    assert code == 0 and any("also without -1" in line for line in found["done"])
     code, found = call("verify", *at, "--out", out)
     assert code == 0 and len(found["sites"]) == 5 and all(row["stands"] for row in found["sites"] + found["copy"])
     assert len(call("verify", *at, "--layout", "3,31,50")[1]["sites"]) == 3  # without the embedding the graphs alone
@@ -82,6 +85,10 @@ def test_where_the_copy_cannot_be_made_sglang_is_not_edited(tree, tmp_path):
     with pytest.raises(WiringError, match="left alone"):
         call("apply", "--sglang", tree.package, "--form", "source", "--out", mine)
     assert contents(tree.package) == before and not list(mine.iterdir())
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(WiringError, match="cannot be written"):  # which only shows when it is tried
+        call("apply", "--sglang", tree.package, "--form", "source", "--out", tmp_path / "file" / "cured")
+    assert contents(tree.package) == before
 
 
 def test_what_is_applied_to_stay_is_not_taken_for_a_killed_notebooks(tree, tmp_path):

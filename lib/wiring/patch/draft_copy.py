@@ -24,6 +24,7 @@ from wiring.files.copy_record import MARKER, CopyRecord
 from wiring.patch.forms import with_ids
 
 _LOOKS = 5  # at a folder that another process may be exchanging
+_UNDO = "Name the folder of a cured copy"
 
 
 class DraftChange(Protocol):
@@ -109,8 +110,8 @@ def check_goal(draft: Path, folder: Path) -> None:
 
 def undo(folder: Path) -> None:
     """Remove a cured copy. Raises WiringError when `folder` is not one, and then touches nothing."""
-    if not _check_ours(folder):
-        raise _not_ours(folder)
+    if not _check_ours(folder, _UNDO):
+        raise _not_ours(folder, _UNDO)
     folder = folder.resolve()
     try:
         _sweep(folder)
@@ -151,7 +152,7 @@ def _sweep(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _check_ours(folder: Path) -> bool:
+def _check_ours(folder: Path, remedy: str = "Choose a folder that does not exist yet") -> bool:
     """Whether a cured copy stands there, False for nothing; raises WiringError for anything else."""
     for _ in range(_LOOKS):
         if (folder / MARKER).is_file():
@@ -159,16 +160,16 @@ def _check_ours(folder: Path) -> bool:
         if not folder.exists():
             return False
         time.sleep(0.002)  # another process may have put its copy there between the two looks
-    raise _not_ours(folder)
+    raise _not_ours(folder, remedy)
 
 
-def _not_ours(folder: Path) -> WiringError:
+def _not_ours(folder: Path, remedy: str) -> WiringError:
     return WiringError(
         "not a cured copy made by this workbook, so it is left alone",
         where=folder,
         expected=f"a folder with {MARKER}",
         found="none",
-        remedy="Choose a folder that does not exist yet",
+        remedy=remedy,
     )
 
 
