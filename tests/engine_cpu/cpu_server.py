@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from wiring.engine.cpu.launcher import cpu_command, cpu_environment
+from wiring.engine.guarded import GuardedProcess
 
 START_TIMEOUT_S = 420  # 15 to 20 s on a quiet machine
 # SGLang takes its end for a crash and would otherwise wait 5 s before it looks at its workers.
@@ -65,7 +64,7 @@ class CpuServer:
 
 @contextmanager
 def serving(flags: Sequence[str], log: Path, switches: Mapping[str, str] | None = None) -> Iterator[CpuServer]:
-    """Start a server with `flags`, wait until it is healthy, and end its whole process group afterwards.
+    """Start a server with `flags`, wait until it is healthy, and end it afterwards, or with this process.
 
     `switches` are environment variables beside those of a CPU server.
     """
@@ -74,30 +73,19 @@ def serving(flags: Sequence[str], log: Path, switches: Mapping[str, str] | None 
         port = probe.getsockname()[1]
     command = cpu_command(sys.executable, [*flags, "--host", "127.0.0.1", "--port", str(port)])
     environment = cpu_environment({**os.environ, "OMP_NUM_THREADS": "1", **_NO_DUMPS, **(switches or {})})
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, env=environment, stdout=out, stderr=subprocess.STDOUT, cwd=log.parent, start_new_session=True
-        )
+    process = GuardedProcess.spawn(command, environment, log, grace_s=2.0, scratch=True)
     server = CpuServer(f"http://127.0.0.1:{port}", log)
     try:
         _wait_until_healthy(process, server)
         yield server
     finally:
-        for blow, patience in ((signal.SIGTERM, 20), (signal.SIGKILL, 20)):
-            try:
-                os.killpg(process.pid, blow)
-                process.wait(patience)
-            except subprocess.TimeoutExpired:
-                continue
-            except ProcessLookupError:
-                break
-        process.wait()
+        process.stop()
 
 
-def _wait_until_healthy(process: subprocess.Popen, server: CpuServer) -> None:
+def _wait_until_healthy(process: GuardedProcess, server: CpuServer) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
-        if process.poll() is not None:
+        if process.exit_status is not None:
             break
         try:
             if httpx.get(f"{server.url}/health", timeout=5, trust_env=False).status_code == 200:
