@@ -81,7 +81,7 @@ def test_a_healthy_server_is_as_predicted():
 
 def test_a_first_draft_that_fails_and_later_ones_that_fail():
     first = states(Evidence(accuracy=alone(0.7), acceptance=(measured(1.2, 2000, (0.18, 0.02, 0, 0, 0)),)))
-    assert first["first_position_low"] is True and "later_positions_low" not in first
+    assert first["first_position_low"] is True and first["later_positions_low"] is False
     later = states(Evidence(accuracy=alone(0.7), acceptance=(measured(1.8, 2000, (0.68, 0.1, 0.02, 0, 0)),)))
     assert later["first_position_low"] is False and later["later_positions_low"] is True
 
@@ -133,6 +133,33 @@ def test_a_contrast_of_two_conditions_is_none():
     arms = (measured(3.0, 5000, cached=False, batch=1), measured(2.0, 5000, cached=True, batch=8))
     found = states(Evidence(acceptance=arms))
     assert "falls_when_cached" not in found and "falls_with_batch" not in found
+
+
+def test_the_first_draft_does_not_depend_on_the_steps_behind_it():
+    def chain(steps, first):
+        positions = tuple(first * 0.7**k for k in range(steps))
+        return measured(1 + sum(positions), 4000, positions, steps, steps=steps)
+
+    assert states(Evidence(acceptance=(chain(1, 0.7), chain(5, 0.7))))["falls_with_steps"] is False
+    assert states(Evidence(acceptance=(chain(1, 0.7), chain(5, 0.5))))["falls_with_steps"] is True
+
+
+@pytest.mark.parametrize(("first", "later", "name"), [(0.2, 0.7, "first_round_low"), (0.7, 0.2, "later_rounds_low")])
+def test_the_first_round_against_later_ones(first, later, name):
+    arms = (measured(None, 300, (first, first / 2), 2, first_round=True),
+            measured(None, 4000, (later, later / 2), 2, first_round=False))  # fmt: skip
+    found = states(Evidence(acceptance=arms))
+    assert found[name] is True and sum(found[n] for n in ("first_round_low", "later_rounds_low") if n in found) == 1
+
+
+def test_a_draft_that_is_low_with_sound_files_did_not_learn():
+    made = Fact(source="lint", letter="L", name="lint_made", value=True)
+    low = Evidence(accuracy=alone(0.2), facts=(made,))
+    assert states(low)["low_with_sound_files"] is True
+    other = Fact(source="sum", letter="L", name="map_changed", value=True)
+    assert "low_with_sound_files" not in states(Evidence(accuracy=alone(0.2), facts=(made, other)))
+    found = states(Evidence(accuracy=(*alone(0.62, depths=1), *alone(0.04)[1:]), facts=(made,)))
+    assert found["accuracy_collapses_with_depth"] is True and "accuracy_low" not in found
 
 
 def test_many_lengths_are_compared_by_thirds():

@@ -16,7 +16,7 @@ KINDS = (
         ("other_boundaries_served", "served_accuracy_low"),
         ("accept_below_training", *_NOTHING, "layer_ids_ignored", "falls_with_cuda_graphs",
          "accept_below_served_states", "other_head_fine", "other_engine_fine", "differs_between_versions",
-         "accuracy_low"),
+         "accuracy_low", "later_rounds_low"),
         "lint",
         "Write the trained layers' ids where the engine reads them, in its numbering, and confirm by capture",
         ("vllm-project/vllm#50170", "lightseekorg/tokenspeed#526", "ggml-org/llama.cpp#27040",

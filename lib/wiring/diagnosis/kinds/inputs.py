@@ -94,7 +94,7 @@ KINDS = (
         "a state is paired with its own token where training paired it with the next one, or the labels are shifted",
         "the training code, the engine's code",
         ("tokens_shifted",),
-        ("served_accuracy_low", "first_answer_position_low", *_LOW, *_CHECKPOINT),
+        ("served_accuracy_low", "first_answer_position_low", "later_rounds_low", *_LOW, *_CHECKPOINT),
         "capture",
         "Shift the states by one token where they are paired",
         ("gitea.gahow.org/gahow/xserv", "sgl-project/SpecForge#885", "mlc-ai/mlc-llm#2266"),

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wiring.diagnosis.evidence import Accuracy, Evidence
+from wiring.diagnosis.symptoms import facts
 from wiring.diagnosis.symptoms.estimates import Estimate, below, certainty, share
 from wiring.diagnosis.symptoms.reference import Curve, curves
 from wiring.diagnosis.symptoms.symptom import Symptom
 
 LOW = 0.5  # published EAGLE-3 drafts are right at depth 0 in 0.6 to 0.8 of the cases
 SAME_TEXT, OTHER_TEXT = 0.85, 0.7  # shares of the expected figure below which it is called lower
+_CHECKPOINT = (3, 8, 9, 10, 11, 13)  # kinds of fault in a draft's files, and what facts show of them
+_BROKEN = ("map_missing", "map_changed", "map_arbitrary", "embedding_differs", "tensors_unused",
+           "draft_quantised_unasked")  # fmt: skip
 COLLAPSE = 0.6  # of the accuracy one depth before; drafts trained on their own states lose a few percent
 
 
@@ -23,8 +27,12 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
         yield from _low("training_accuracy_low", curve)
     known = [curve for curve in measured if curve.text != "served"] or measured
     for curve in known[:1]:
-        yield from _low("accuracy_low", curve)
-        yield from _collapse(curve)
+        found = [*_low("accuracy_low", curve), *_collapse(curve)]
+        if any(s.present for s in found):
+            yield from (s for s in found if s.present)  # right at depth 0 alone is no sound draft
+            yield from _sound_files(evidence, curve)
+        else:
+            yield from found
         if claimed:
             yield from _compared("accuracy_below_claim", curve, claimed[0], SAME_TEXT)
         elif curve.at(0).low >= LOW:  # whatever the trainer says, it did learn
@@ -32,7 +40,10 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
             for name in ("accuracy_below_claim", "training_accuracy_low"):
                 yield Symptom(name, False, 0.5, "T", text, curve.source)
     by_text = {curve.text: curve for curve in reversed(measured)}
+    random = any(fact.name == "random_prompts" and fact.value is True for fact in evidence.facts)
     for other in ("held_out", "training"):
+        if random:
+            break  # that is no text
         if other in by_text and "served" in by_text:
             yield from _compared("accuracy_falls_on_served_text", by_text["served"], by_text[other], 0.75)
             break
@@ -72,6 +83,16 @@ def _collapse(curve: Curve) -> Iterator[Symptom]:
         yield Symptom("accuracy_collapses_with_depth", True, sure, "T", text, curve.source)
     elif all(after.low >= (2 * COLLAPSE - 1) * before.value for before, after in pairs):
         yield Symptom("accuracy_collapses_with_depth", False, sure, "T", text, curve.source)
+
+
+def _sound_files(evidence: Evidence, curve: Curve) -> Iterator[Symptom]:
+    """Lint was made and says nothing of what would make a trained checkpoint fail: it may not have learnt."""
+    made = any(fact.name == "lint_made" and fact.value is True for fact in evidence.facts)
+    wrong = any(row.kind in _CHECKPOINT and row.severity != "note" for row in evidence.lint)
+    seen = any(symptom.present and symptom.name in _BROKEN for symptom in facts.symptoms(evidence))
+    if made and not wrong and not seen:
+        text = f"{curve.name} is right in {curve.at(0)} of the cases, and lint finds nothing in its files"
+        yield Symptom("low_with_sound_files", True, 1.0, "T", text, curve.source)
 
 
 def _shifted(evidence: Evidence) -> Iterator[Symptom]:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from wiring.diagnosis.evidence import Acceptance, Evidence, Value
 from wiring.diagnosis.symptoms.estimates import (
     LEAST,
+    LEAST_OTHER,
     NO_FALL,
     OTHER_PROMPTS,
     SAME_PROMPTS,
@@ -34,12 +35,13 @@ _COUPLED = {
     "hours": {"batch", "cuda_graphs"},
     "batch": {"cuda_graphs"},
 }
+_SAME_ANSWERS = ("first_round", "after_chunk")  # rounds of the same answers, at other places
 MANY = 6  # values beyond which thirds are compared, not single values
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """`condition` decides `symptom` where acceptance falls by more than the share `floor`.
+    """`condition` decides `symptom` where acceptance falls by the share `floor` or more.
 
     `order` sorts the values, the suspect ones last; None: none is suspect, the best and the worst are compared.
     `floor` is small where the same prompts are decoded to the same text; it is large where the condition changes the
@@ -55,7 +57,7 @@ class Contrast:
     @property
     def design(self) -> float:
         """How much less rounds tell than independent ones would: little less where both sides decode the same text."""
-        return SAME_PROMPTS if self.floor <= SAME_SET else OTHER_PROMPTS
+        return SAME_PROMPTS if self.floor <= SAME_SET or self.condition in _SAME_ANSWERS else OTHER_PROMPTS
 
     @property
     def tolerated(self) -> float:
@@ -91,6 +93,7 @@ CONTRASTS = (
     Contrast("chunked", "falls_when_chunked", SAME_TEXT, _up),
     Contrast("handed_over", "falls_when_handed_over", SAME_TEXT, _up),
     Contrast("first_round", "first_round_low", 0.35, _up),
+    Contrast("first_round", "later_rounds_low", 0.35, _false_last),
     Contrast("batch", "falls_with_batch", 0.1, _up),
     Contrast("cuda_graphs", "falls_with_cuda_graphs", SAME_TEXT, _up),
     Contrast("tp", "falls_with_tp", SAME_TEXT, _up),
@@ -128,6 +131,8 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
 def _arms(records: tuple[Acceptance, ...], contrast: Contrast) -> Iterator[list[tuple[Value, Accepted]]]:
     """Groups of arms that differ in this condition alone."""
     condition = contrast.condition
+    if condition == "steps":  # accept lengths grow with the steps of a healthy draft; its first draft does not change
+        records = tuple(_first_alone(record) for record in records if record.by_position)
     beside = _COUPLED.get(condition, set()) | {condition, "hours"}
     groups: dict[str, list[Acceptance]] = defaultdict(list)
     for record in records:
@@ -139,6 +144,11 @@ def _arms(records: tuple[Acceptance, ...], contrast: Contrast) -> Iterator[list[
                 if (pooled := pool(rows, contrast.design)) is not None]  # fmt: skip
         if len(arms) > 1:
             yield arms
+
+
+def _first_alone(record: Acceptance) -> Acceptance:
+    first = record.by_position[0]
+    return record.model_copy(update={"accept_length": 1 + first, "by_position": (first,), "proposed": 1})
 
 
 def _by_value(records: list[Acceptance], condition: str) -> list[tuple[Value, list[Acceptance]]]:
@@ -163,12 +173,13 @@ def _tested(evidence: Evidence) -> Iterator[Symptom]:
                 continue
             arms = [(row.a, row.accept_length_a), (row.b, row.accept_length_b)]
             ranked = _ranked(contrast, arms, lambda length: length)
-            if ranked is None or ranked[0][1] - 1 < LEAST:
+            least = LEAST_OTHER if contrast.tolerated else LEAST
+            if ranked is None or ranked[0][1] - 1 < least or contrast.condition == "steps":
                 continue
             (good_value, good), (bad_value, bad) = ranked[0], ranked[-1]
             relative = (good - bad) / (good - 1)
             text = _text(contrast, good_value, good, bad_value, bad) + f", p {row.p_value:.3g}"
-            real = row.p_value <= REAL and relative >= contrast.floor and good - bad >= LEAST
+            real = row.p_value <= REAL and relative >= contrast.floor and good - bad >= least
             sure = row.p_value <= SURE and relative >= ANY and contrast.tolerated == 0
             if real or sure:
                 yield Symptom(contrast.symptom, True, 1.0, "P", text, row.source)

@@ -19,6 +19,7 @@ COUNTED, UNCOUNTED = 1.0, 0.8  # certainty of what counts decide, and of a clear
 SIGNIFICANT = 2.58  # standard errors, 1 in 100: many contrasts are tested of one case, and a healthy one must pass all
 CLEAR = 0.08  # the least fall between two bare figures that is called one
 LEAST = 0.1  # drafts a round: a smaller difference is none worth a name, whatever share it is of little
+LEAST_OTHER = 0.15  # the same, on other text
 NO_FALL = 0.25  # a fall is ruled out where the interval leaves less than this
 
 
@@ -160,16 +161,17 @@ def fall(good: Accepted, bad: Accepted, floor: float, tolerated: float = 0.0) ->
     the interval; bare figures must differ clearly. None: not decided.
     """
     drop = good.drafts.value - bad.drafts.value
-    if good.drafts.value < LEAST:
+    least = LEAST_OTHER if tolerated else LEAST
+    if good.drafts.value < least:
         return None
     relative = drop / good.drafts.value
     if good.drafts.counted and bad.drafts.counted:
         error = hypot(good.drafts.error, bad.drafts.error)
-        if relative >= floor and drop >= LEAST and drop - SIGNIFICANT * error > tolerated * good.drafts.value:
+        if relative >= floor and drop >= least and drop - SIGNIFICANT * error > tolerated * good.drafts.value:
             return True, COUNTED
         if relative < floor and drop + Z95 * error < max(NO_FALL, floor) * good.drafts.value:
             return False, COUNTED
         return None
-    if relative >= max(floor, CLEAR) and drop >= LEAST:
+    if relative >= max(floor, CLEAR) and drop >= least:
         return True, UNCOUNTED
     return (False, 0.5) if relative < CLEAR / 4 else None

@@ -51,7 +51,7 @@ ROWS = (
     _no("warmed_up", "cold_start"),
     _yes("random_prompts", "random_prompts"),
     _from("drafted_ids_share_top", "drafts_one_id", 0.9, FEW_IDS),
-    _from("drafted_ids_low", "drafts_low_ids", 0.99, 0.9),
+    _from("drafted_ids_low", "drafts_low_ids", 0.999, 0.9),
     _no("embedding_equals_target", "embedding_differs"),
     _under("embedding_cosine", "embedding_differs", 0.9, 0.99),
     _no("embedding_ranks_agree", "embedding_ranks_differ"),

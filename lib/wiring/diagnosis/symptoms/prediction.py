@@ -96,6 +96,9 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
         yield first
     if first is None or not first.present:
         yield from _later(measured, curve)
+    elif len(measured.by_position) > 1:
+        text = "the first draft is low already, which tells nothing of the later ones"
+        yield Symptom("later_positions_low", False, 0.0, "P", text, measured.source)
 
 
 def _margin(curve: Curve) -> float:

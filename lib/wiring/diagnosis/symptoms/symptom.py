@@ -14,8 +14,9 @@ class Symptom:
     """One thing that the evidence decides: there (`present`), or looked for and not there.
 
     `name` is one of `catalogue.SYMPTOMS`. `certainty` 0..1 scales its weight: 1 where counts or a file decide it, less
-    where a figure came without them. `letter` is the kind of evidence, `text` the reading in a sentence with its
-    figures, `source` the record that it was read from. What is not decided is no symptom at all.
+    where a figure came without them, 0 where it was looked at and cannot be told. `letter` is the kind of evidence,
+    `text` the reading in a sentence with its figures, `source` the record that it was read from. What is not decided
+    is no symptom at all.
     """
 
     name: str
