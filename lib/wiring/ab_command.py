@@ -74,7 +74,8 @@ def ab(
             progress=say,
         )
     if as_json:
-        typer.echo(json.dumps({**result.as_json(), "acceptance": _evidence(result, server)}, indent=2))
+        evidence = {"acceptance": _evidence(result, server), "differences": [_difference(result, server)]}
+        typer.echo(json.dumps({**result.as_json(), **evidence}, indent=2))
     else:
         _print(result)
     if result.difference.real is None:
@@ -100,6 +101,19 @@ def _evidence(result: AbResult, server: str) -> list[dict[str, Any]]:
         for group in (result.a, result.b)
     ]
     return [record.model_dump(mode="json") for record in records]
+
+
+def _difference(result: AbResult, server: str) -> dict[str, Any]:
+    """The test as a record for an evidence file."""
+    from wiring.diagnosis.evidence import Difference
+
+    found = result.difference
+    bounds = {name: value for name in ("low", "high") if (value := getattr(found, name)) == value}  # not nan
+    return Difference(
+        source=f"wiring ab --factor {result.factor.name} on {server}", by=result.factor.condition,
+        a=result.a.acceptance.value, b=result.b.acceptance.value, accept_length_a=found.accept_length_a,
+        accept_length_b=found.accept_length_b, p_value=found.p_value, **bounds,
+    ).model_dump(mode="json")  # fmt: skip
 
 
 def _print(result: AbResult) -> None:

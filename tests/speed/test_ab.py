@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from wiring.diagnosis.evidence import Acceptance
+from wiring.diagnosis.evidence import Acceptance, Evidence
+from wiring.diagnosis.verdict import diagnose
 from wiring.engine.launch import RunningServer
 from wiring.errors import WiringError
 from wiring.speed.ab import FACTORS, run_ab
@@ -181,3 +182,5 @@ def test_the_commands_json_is_json_and_its_acceptance_is_evidence(command):
     assert [record.condition["cached"] for record in records] == [False, True]
     assert records[0].accept_length > records[1].accept_length and records[0].proposed == STEPS
     assert result["real"] is True and result["factor"]["condition"] == "cached"
+    tested = Evidence.model_validate({"differences": result["differences"]})
+    assert diagnose(tested).named == (15,)  # the draft's KV of cached prefixes

@@ -25,7 +25,7 @@ from wiring.diagnosis.symptoms.facts import PLAIN_DTYPES
 from wiring.diagnosis.symptoms.symptom import Symptom
 
 T = TypeVar("T")
-REAL, SURE = 0.05, 0.01  # as `wiring ab` has it; and what is real at any size on the same text, where health gives none
+REAL, SURE = 0.05, 0.005  # as `wiring ab` has it; and what is real at any size on the same text
 ANY = 0.02
 # What else moves with a condition, and is no difference of its own.
 _COUPLED = {
