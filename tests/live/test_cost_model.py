@@ -4,6 +4,7 @@
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from wiring.patch.plan import plan_cures
 from wiring.rules.sglang import SUPPORTED
 from wiring.show.progress import say
 from wiring.speed.results import same_outputs
+from wiring.speed.rounds import chain
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(2400)]
 PROMPTS = 6
@@ -26,6 +28,9 @@ RECORDED = Path(__file__).parents[1] / "speed" / "recorded" / "sweep.json"
 def sweep(folder):
     """Measure all settings on the cured tiny pair, and replay the trees of all of them without a server."""
     case = open_case(profile="cpu-tiny", run=str(folder), measure="live")
+    # Forwards and backwards over the arms for each prompt: a drift of the machine cancels.
+    twice = case.profile.benchmark.model_copy(update={"repeats": 2})
+    case = replace(case, profile=case.profile.model_copy(update={"benchmark": twice}))
     config = read_json(case.profile.draft / "config.json", "the draft's config")
     cure = plan_cures(SUPPORTED, read_target_config(case.profile.target).raw, config, case.profile.layout).cures[0]
     runs = measure_sweep(case, cure, prompts=PROMPTS, progress=say)
@@ -57,6 +62,22 @@ def test_five_of_seven_settings_are_predicted_within_a_tenth(run):
     check = check_sweep(runs, trees=trees)
     print(table(check))
     assert len(check.rows) == 7 and check.within(0.1) >= 5, table(check)
+
+
+def test_a_price_that_does_not_depend_on_the_setting_predicts_fewer(run):
+    # The control: with the narrowest chain's price for all, wide rounds are promised too much.
+    runs, trees = run
+    check = check_sweep(runs, trees=trees)
+    cheap = next(p.price for p in check.model.settings if p.setting == chain(1))
+    flat = [row.speedup * row.price / cheap / row.speedup_measured - 1 for row in check.rows]
+    assert sum(abs(miss) <= 0.1 for miss in flat) < check.within(0.1), flat
+
+
+def test_the_replayed_accept_length_of_a_tree_is_the_servers(run):
+    runs, trees = run
+    for row in check_sweep(runs, trees=trees).rows:
+        if row.setting in trees:
+            assert row.accept_length == pytest.approx(row.accept_length_measured, rel=0.02), row.setting
 
 
 def test_every_setting_serves_the_plain_text(run):
