@@ -178,7 +178,7 @@ def test_a_tested_difference_counts_as_a_contrast():
     found = [states(Evidence(differences=(d,))).get("falls_when_cached") for d in (fell, same, open_, small)]
     assert found == [True, False, None, True]
     hotter = Difference(source="wiring ab", by="temperature", a=0.0, b=1.0, accept_length_a=2.9, accept_length_b=2.6,
-                        low=-0.5, high=-0.1, p_value=0.001)  # fmt: skip
+                        low=-0.4, high=-0.1, p_value=0.001)  # fmt: skip
     assert states(Evidence(differences=(hotter,))) == {"falls_with_temperature": False}
 
 

@@ -56,7 +56,8 @@ def test_two_faults_at_once_are_both_named():
 @pytest.mark.parametrize(
     ("condition", "values", "kind"),
     [("cached", (False, True), 15), ("chunked", (False, True), 16), ("batch", (1, 8), 18),
-     ("attention_backend", ("a", "b"), 19), ("temperature", (0.0, 1.0), 20), ("draft_kv_dtype", ("bf16", "fp8"), 12),
+     ("attention_backend", ("a", "b"), 19), ("acceptance_rule", ("rejection", "strict"), 20),
+     ("draft_kv_dtype", ("bf16", "fp8"), 12),
      ("draft_quantisation", ("none", "int4"), 11), ("fused_all_reduce", (False, True), 4), ("topk", (1, 4), 17)],
 )  # fmt: skip
 def test_a_contrast_alone_names_its_kind(condition, values, kind):
@@ -70,6 +71,14 @@ def test_what_fits_several_kinds_is_not_named_but_asked_for():
     assert verdict.named == () and {4, 8} <= set(verdict.candidates) and not verdict.enough_evidence
     assert verdict.check is not None and set(verdict.check.decides) & {"embedding_ranks_differ", "ranks_differ",
                                                                          "lint_error_8"}  # fmt: skip
+
+
+def test_a_fall_with_the_temperature_asks_for_the_rule_in_force():
+    # any rule accepts less at a higher temperature, for the target itself is less sure
+    arms = (measured(3.0, 4000, temperature=0.0), measured(1.9, 4000, temperature=1.0))
+    verdict = diagnose(Evidence(acceptance=arms))
+    assert verdict.named == () and verdict.candidates == (20,) and verdict.ranking[0].kind == 20
+    assert "differs_between_acceptance_rules" in verdict.check.decides
 
 
 def test_cuda_graphs_alone_leave_verify_on_other_layers_open():

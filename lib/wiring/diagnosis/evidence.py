@@ -284,6 +284,9 @@ class Setting(BaseModel):
     temperature: float | None = None
     cuda_graphs: bool | None = None
     tp: int | None = None
+    draft_kv_dtype: str | None = None
+    draft_quantisation: str | None = None
+    target_quantisation: str | None = None
     trained_layout: tuple[int, ...] | None = None
     served_layout: dict[Phase, tuple[int, ...] | None] | None = None
     draft_config: dict[str, Any] | None = None

@@ -199,7 +199,7 @@ def _next(
     healthy: bool,
 ) -> tuple[Check | None, str]:
     """The cheapest check that tells most among what is open; after that confirm and cure what is named."""
-    if healthy:
+    if healthy and not any(scores[k] >= TELLING for k in open_):
         return None, "none: nothing points to a fault"
     if named and not open_:
         return _cure(named[0], symptoms)

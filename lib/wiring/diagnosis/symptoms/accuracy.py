@@ -40,10 +40,11 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
             for name in ("accuracy_below_claim", "training_accuracy_low"):
                 yield Symptom(name, False, 0.5, "T", text, curve.source)
     by_text = {curve.text: curve for curve in reversed(measured)}
-    random = any(fact.name == "random_prompts" and fact.value is True for fact in evidence.facts)
+    no_text = any(symptom.present and symptom.name in ("random_prompts", "text_loops")
+                  for symptom in facts.symptoms(evidence))  # fmt: skip
     for other in ("held_out", "training"):
-        if random:
-            break  # that is no text
+        if no_text:
+            break  # what was served is no text to compare with
         if other in by_text and "served" in by_text:
             yield from _compared("accuracy_falls_on_served_text", by_text["served"], by_text[other], 0.75)
             break

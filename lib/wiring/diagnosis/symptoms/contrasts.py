@@ -102,7 +102,7 @@ CONTRASTS = (
     Contrast("fused_all_reduce", "falls_with_fused_all_reduce", SAME_TEXT, _up),
     Contrast("topk", "falls_with_topk", SAME_TEXT, _up),
     Contrast("steps", "falls_with_steps", SAME_TEXT, _up),
-    Contrast("temperature", "falls_with_temperature", 0.4, _up),
+    Contrast("temperature", "falls_with_temperature", 0.25, _up),
     Contrast("acceptance_rule", "differs_between_acceptance_rules", 0.35, None),
     Contrast("attention_backend", "differs_between_backends", SAME_TEXT, None),
     Contrast("version", "differs_between_versions", 0.1, None),
@@ -174,7 +174,7 @@ def _tested(evidence: Evidence) -> Iterator[Symptom]:
             arms = [(row.a, row.accept_length_a), (row.b, row.accept_length_b)]
             ranked = _ranked(contrast, arms, lambda length: length)
             least = LEAST_OTHER if contrast.tolerated else LEAST
-            if ranked is None or ranked[0][1] - 1 < least or contrast.condition == "steps":
+            if ranked is None or ranked[0][1] - 1 < least:
                 continue
             (good_value, good), (bad_value, bad) = ranked[0], ranked[-1]
             relative = (good - bad) / (good - 1)

@@ -141,8 +141,8 @@ def _variance(value: float, by_position: tuple[float, ...], proposed: int | None
 
 
 def below(measured: Estimate, expected: Estimate, margin: float) -> bool | None:
-    """Is the measured figure below `margin` times the expected one? None: the intervals leave it open."""
-    if measured.high < margin * expected.low:
+    """Is the measured figure significantly below `margin` times the expected one? None: the intervals leave it open."""
+    if margin * expected.value - measured.value > Z95 * hypot(measured.error, margin * expected.error):
         return True
     if measured.value >= margin * expected.value and measured.low >= (2 * margin - 1) * expected.value:
         return False

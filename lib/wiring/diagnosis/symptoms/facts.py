@@ -82,7 +82,9 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
             if row.fact == fact.name and (row.there(fact.value) or row.gone(fact.value)):
                 yield _symptom(row.symptom, row.there(fact.value), fact)
     known = {fact.name: fact for fact in sorted(evidence.facts, key=lambda f: (f.name, str(f.value), f.source))}
-    yield from _map(evidence, known)
+    found = [*_map(evidence, known)]
+    yield from found
+    yield from _map_wrong(known, found)
     yield from _algorithm(known)
     yield from _load_quantisation(evidence, known)
     yield from _slot_count(known)
@@ -106,6 +108,17 @@ def _map(evidence: Evidence, known: dict[str, Fact]) -> Iterator[Symptom]:
     whole, own = config.get("vocab_size"), config.get("draft_vocab_size")
     smaller = whole is None or (own is not None and own < whole)
     yield _symptom("map_missing", fact.value is False and smaller, fact)
+
+
+def _map_wrong(known: dict[str, Fact], missing: list[Symptom]) -> Iterator[Symptom]:
+    """One name for all that may be wrong with the map: its absence is what speaks against."""
+    changed, trained = known.get("map_changed"), known.get("map_from_training")
+    wrong = any(s.present for s in missing) or (changed is not None and changed.value is True)
+    wrong = wrong or (trained is not None and trained.value is False)
+    if wrong or changed is not None:
+        fact = changed or trained or known["map_present"]
+        text = "the map is wrong" if wrong else "the map is as trained"
+        yield Symptom("map_wrong", wrong, 1.0, "L", text, fact.source)
 
 
 def _algorithm(known: dict[str, Fact]) -> Iterator[Symptom]:

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wiring.diagnosis.evidence import Accuracy, Evidence
-from wiring.diagnosis.symptoms.estimates import Estimate, share
+from wiring.diagnosis.symptoms.estimates import OTHER_PROMPTS, SAME_PROMPTS, Estimate, share
 
 _TEXTS = ("served", "held_out", "training", "other")  # the nearer to what the server decodes, the better
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy at depth 0, 1, ...; `same_text`: on text that the server itself decoded. `claimed`: the trainer's."""
+    """Accuracy at depth 0, 1, ...; `claimed`: the trainer's. `conditional`: among rows whose earlier depths were right.
+    """
 
     side: Literal["T", "S"]
     text: str
     claimed: bool
     depths: tuple[Estimate, ...]
     source: str
+    conditional: bool = False
 
     @property
     def same_text(self) -> bool:
@@ -53,7 +55,7 @@ class Curve:
 
 
 def curves(evidence: Evidence, side: Literal["T", "S"]) -> tuple[Curve, ...]:
-    """Every curve of one side without a control, best first: measured before claimed, served text before other."""
+    """Every curve of one side without a control, best first: measured, on served text, conditional as rounds are."""
     groups: dict[tuple[bool, str, bool], list[Accuracy]] = {}
     for row in evidence.accuracy:
         if row.side == side and not row.control and not row.condition:
@@ -61,7 +63,7 @@ def curves(evidence: Evidence, side: Literal["T", "S"]) -> tuple[Curve, ...]:
     found = [_curve(rows) for rows in groups.values() if any(row.depth == 0 for row in rows)]
 
     def order(curve: Curve) -> tuple:
-        return curve.claimed, _TEXTS.index(curve.text), -len(curve.depths), curve.source
+        return curve.claimed, _TEXTS.index(curve.text), not curve.conditional, -len(curve.depths), curve.source
 
     return tuple(sorted(found, key=order))
 
@@ -79,6 +81,8 @@ def _curve(rows: Iterable[Accuracy]) -> Curve:
     depths = []
     while len(depths) in by_depth:
         row = by_depth[len(depths)]
-        depths.append(share(row.accuracy, row.rows, row.low, row.high))
+        same = row.conditional and row.text == "served"  # a replay of the very prompts that the server answered
+        design = SAME_PROMPTS if same else OTHER_PROMPTS
+        depths.append(share(row.accuracy, row.rows, row.low, row.high, design))
     first = by_depth[0]
-    return Curve(first.side, first.text, first.claimed, tuple(depths), first.source)
+    return Curve(first.side, first.text, first.claimed, tuple(depths), first.source, first.conditional)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from wiring.diagnosis.evidence import Evidence
 from wiring.diagnosis.symptoms.catalogue import SYMPTOMS
+from wiring.diagnosis.symptoms.facts import PLAIN_DTYPES
 from wiring.diagnosis.symptoms.symptom import Symptom
 
 # field of the setting, its value, and what acceptance cannot fall with then
@@ -14,7 +15,7 @@ _ROWS = (
     ("topk", 1, ("falls_with_topk",)),
     ("batch", 1, ("falls_with_batch",)),
     ("cuda_graphs", False, ("falls_with_cuda_graphs",)),
-    ("temperature", 0, ("falls_with_temperature", "differs_between_acceptance_rules")),
+    ("temperature", 0, ("falls_with_temperature",)),
 )
 
 
@@ -26,6 +27,10 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
             for name in names:
                 text = f"not in use: {field} {str(value).lower()}"
                 yield Symptom(name, False, 1.0, SYMPTOMS[name].letter, text, "setting")
+    for field in ("draft_kv_dtype", "draft_quantisation", "target_quantisation"):
+        value = getattr(setting, field)
+        if value is not None and value.lower() in PLAIN_DTYPES:
+            yield Symptom(f"falls_with_{field}", False, 1.0, "P", f"not in use: {field} {value}", "setting")
     target = setting.target_config
     if target is not None and not any("vision" in key or "image" in key for key in target):
         yield Symptom("falls_with_images", False, 1.0, "P", "not in use: the target reads no images", "setting")
