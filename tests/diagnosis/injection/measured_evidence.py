@@ -46,6 +46,7 @@ from wiring.speed.text import unique_share
 
 RECORDED = Path(__file__).parents[3] / "data" / "recorded" / "cpu-tiny" / "05_rebenchmark.json"
 CAPTURED = 4  # requests whose states are compared
+TOLD = ("tp", "cuda_graphs", "draft_kv_dtype", "draft_quantisation", "target_quantisation")  # flags of the setting
 FEW_STEPS, LONGER = 2, 48
 TRACED = 24  # requests that the draft is run on alone
 # A flag that is not plain, and the plain value that the server is started with for comparison.
@@ -87,7 +88,7 @@ def _setting(bench: Bench, server: Server) -> Setting:
     flags = server.all_flags()
     return Setting(
         engine=ENGINE, version=VERSION, steps=server.asked.get("speculative_num_steps", server.steps), topk=1,
-        batch=1, temperature=0.0, tp=flags["tp"], cuda_graphs=flags["cuda_graphs"], trained_layout=server.trained,
+        batch=1, temperature=0.0, trained_layout=server.trained, **{name: flags[name] for name in TOLD},
         draft_config=json.loads((server.draft / "config.json").read_text()), target_config=bench.target_config,
     )  # fmt: skip
 
