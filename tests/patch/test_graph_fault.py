@@ -1,6 +1,6 @@
 """Graphs of verify on the default layers, planted on the CPU server: what notebook 03 sees, and what the planner says.
 
-The fault comes in as a plugin of its own (`planted/`), through the entry points that SGLang reads, and is switched on
+The fault comes in as a plugin of its own (`graph_fault_plugin/`), through the entry points that SGLang reads, and is switched on
 by an environment variable of that server alone.
 """
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from planted.planted_graph_fault import SWITCH
+from graph_fault_plugin.planted_graph_fault import SWITCH
 from stand_in import know_the_stand_in, write_tree
 
 from wiring.boundary import Phase
@@ -25,7 +25,7 @@ from wiring.patch.plan import plan_cures
 from wiring.rules.served import served_layout
 
 REDUCED = Path(__file__).parents[1] / "live" / "reduced.yaml"
-PLANTED = Path(__file__).parent / "planted"
+PLANTED = Path(__file__).parent / "graph_fault_plugin"
 TRAINED, DEFAULT = (0, 3, 31), (2, 30, 58)  # of 61 layers
 
 
