@@ -1,7 +1,7 @@
 """Graphs of verify on the default layers, planted on the CPU server: what notebook 03 sees, and what the planner says.
 
-The fault comes in as a plugin of its own (`graph_fault_plugin/`), through the entry points that SGLang reads, and is switched on
-by an environment variable of that server alone.
+The fault comes in as a plugin of its own (`graph_fault_plugin/`), through the entry points that SGLang reads, and is
+switched on by an environment variable of that server alone.
 """
 
 import os
