@@ -264,11 +264,10 @@ def _differences(bench: Bench, server: Server) -> Iterator[Difference]:
         "cached": ((False, replace(base, cached=False)), (True, replace(base, cached=True))),
         "batch": ((1, replace(base, batch=1)), (8, replace(base, batch=8))),
     }
-    if base.texts == "greedy" and server.recurrence == "states":  # the loop round by round is for greedy texts
+    if base.texts == "greedy" and server.recurrence == "states":  # the loop round by round is greedy, and slow
         cold = replace(base, count=16)
         warm = replace(cold, texts=f"warm {server.hot}", temperature=server.hot)
         sent["temperature"] = ((0.0, cold), (server.hot, warm))
-    if base.texts == "greedy":
         short = replace(base, new=min(base.new, LONGER))
         late = replace(short, prompt=base.prompt + LONGER)
         sent["prompt_tokens"] = ((short.prompt, short), (late.prompt, late))

@@ -91,7 +91,7 @@ PLANTS = (
     Plant(16, "strong", "random states for the whole prompt after the hand-off", _mock_states(None)),
     Plant(16, "weak", "a random state at the prompt's last row after the hand-off", _mock_states(1)),
     Plant(17, "strong", "rows of rejected drafts stay in the cache",
-          _set(recurrence="rejected", main=Run(count=8, new=40))),
+          _set(recurrence="rejected", main=Run(count=16, new=40))),
     Plant(17, "weak", "accepted rows stay as drafted", _set(recurrence="own")),
     Plant(18, "strong", "every request of a batch has its neighbour's rows", _mixed_rows(1)),
     Plant(18, "weak", "every fourth request has its neighbour's rows", _mixed_rows(4)),
