@@ -83,7 +83,7 @@ test-variants: setup ## every kind of draft on SGLang's CPU server proposes the 
 test-layouts: setup ## what SGLang's CPU server feeds the draft of each target family is what the rules say (10 servers)
 	$(ENTER); exec $(PY) -m pytest -s tests/engine_cpu/test_cpu_served_layouts.py
 
-test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts (10 minutes)
+test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts, all planted faults (15 minutes)
 	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m long
 
 peers: setup ## the same numbers as other trainers' own code, installed beside it in .venv-peers (2.6 GB)

@@ -80,3 +80,17 @@ def test_every_kind_of_record_has_its_place_in_evidence():
     training = "epoch=0 step=42 train_loss=5.543119 train_acc=0.104492 train_tau_sim=1.2137 lr=8.934e-05"
     whole = complete(Evidence(log=(training, DECODE[-1])))
     assert isinstance(whole.accuracy[0], Accuracy) and len(whole.acceptance) == 1
+
+
+def test_a_figure_printed_as_nan_tells_no_rounds():
+    """Both were found by the test above."""
+    lines = [
+        "draft acceptance = 0.64479 (  167 accepted /   259 generated), mean acceptance length =  nan, "
+        "acceptance rate per position = (0.805, 0.632, 0.483)",
+        "SpecDecoding metrics: Mean acceptance length: 2.95, Accepted: 769 tokens, Drafted: 1185 tokens, Per-position "
+        "acceptance rate: 0.823, 0.638, nan, Avg Draft acceptance rate: 64.9%",
+    ]
+    for line in lines:
+        acceptances = [record for record in read_lines([line]) if isinstance(record, Acceptance)]
+        assert acceptances and all(record.rounds is None for record in acceptances)
+        assert any(record.impossible for record in acceptances)

@@ -83,6 +83,8 @@ def recover_rounds(figures: Figures) -> int | None:
     accepted, length = figures.accepted, figures.length
     if accepted is None or length is None:
         return None  # a count of drafted tokens alone says nothing: drafts may be shorter
+    if not all(map(math.isfinite, (length, *figures.by_position))):
+        return None  # printed as nan or inf
     if accepted <= 0 or length <= 1:
         if figures.drafted and figures.per_round and figures.drafted % figures.per_round == 0:
             return figures.drafted // figures.per_round
