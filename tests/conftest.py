@@ -1,9 +1,11 @@
 """A complete set of artefacts with plain numbers, for the store and the summary."""
 
 import signal
+import sys
 
 import pytest
 
+from wiring import __main__ as program
 from wiring.case import artefacts as a
 from wiring.diagnosis import check
 from wiring.offline.report import AccuracyReport, DepthAccuracy
@@ -141,3 +143,20 @@ def five():
             ),
         ),
     }
+
+
+@pytest.fixture
+def wiring_call(monkeypatch, capsys):
+    """Run `wiring ...` in this process: exit status, stdout, stderr."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["wiring", *map(str, words)])
+        try:
+            program.main()
+            status = 0
+        except SystemExit as ended:
+            status = ended.code or 0
+        out = capsys.readouterr()
+        return status, out.out, out.err
+
+    return run

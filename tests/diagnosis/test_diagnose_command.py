@@ -1,12 +1,11 @@
 """`wiring diagnose` as its users call it: a run, an evidence file, JSON, the schema, bad files."""
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from wiring import __main__ as program
 from wiring.diagnosis.evidence import CONDITIONS, FACTS
 
 EVIDENCE = Path(__file__).parents[2] / "data" / "evidence"
@@ -14,20 +13,8 @@ RECORDED = Path(__file__).parents[2] / "data" / "recorded" / "cpu-tiny"
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """Run `wiring diagnose ...` in this process: exit status, stdout, stderr."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["wiring", "diagnose", *map(str, words)])
-        try:
-            program.main()
-            status = 0
-        except SystemExit as ended:
-            status = ended.code or 0
-        out = capsys.readouterr()
-        return status, out.out, out.err
-
-    return run
+def call(wiring_call):
+    return partial(wiring_call, "diagnose")
 
 
 def test_json_has_the_documented_keys(call):

@@ -2,13 +2,12 @@
 
 import gzip
 import json
-import sys
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from wiring import __main__ as program
 from wiring.diagnosis.evidence import Evidence
 from wiring.diagnosis.readers import read_file
 
@@ -17,20 +16,8 @@ XINFER = "MTP Stats: proposed=1536, accepted=658, acceptance_rate=42.84%, avg_to
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """Run `wiring read-log ...` in this process: exit status, stdout, stderr."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["wiring", "read-log", *map(str, words)])
-        try:
-            program.main()
-            status = 0
-        except SystemExit as ended:
-            status = ended.code or 0
-        out = capsys.readouterr()
-        return status, out.out, out.err
-
-    return run
+def call(wiring_call):
+    return partial(wiring_call, "read-log")
 
 
 def test_a_server_log_as_tables(call):

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -18,20 +19,8 @@ PAIR = ["--target", str(TINY / "target"), "--engine", "sglang==0.5.23"]
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """Run `wiring lint ...` in this process: exit status, stdout, stderr."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["wiring", "lint", *map(str, words)])
-        try:
-            program.main()
-            status = 0
-        except SystemExit as ended:
-            status = ended.code or 0
-        out = capsys.readouterr()
-        return status, out.out, out.err
-
-    return run
+def call(wiring_call):
+    return partial(wiring_call, "lint")
 
 
 @pytest.fixture

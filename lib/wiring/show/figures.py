@@ -154,21 +154,6 @@ def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
     return fig
 
 
-def to_the_limit(steps: Mapping[str, float]) -> go.Figure:
-    """Speed-ups from as served to the limit, so that what is left can be read off."""
-    fig = figure("From the symptom to the limit", "", "speed-up over plain decoding")
-    colours = [RED, GREEN, BLUE, GREY][: len(steps)]
-    fig.add_bar(
-        x=list(steps),
-        y=list(steps.values()),
-        marker_color=colours,
-        width=0.5,
-        text=[f"{v:.2f}x" for v in steps.values()],
-    )
-    fig.add_hline(y=1, line_dash="dash", line_color=GREY)
-    return fig
-
-
 def speedup_by_steps(acceptance: float, round_costs: dict[int, float], top: int = 12) -> go.Figure:
     """Speed-up of chains of 1..`top` drafts, each right with probability `acceptance`; the prefill left out.
 
