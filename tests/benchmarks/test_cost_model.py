@@ -1,6 +1,6 @@
 """The cost model on the real server: eleven settings beside plain decoding, seven of them predicted from four.
 
-`python tests/live/test_cost_model.py` records such a run for the tests that start no server.
+`python tests/benchmarks/test_cost_model.py` records such a run for the tests that start no server.
 """
 
 import json
@@ -20,7 +20,7 @@ from wiring.show.progress import say
 from wiring.speed.results import same_outputs
 from wiring.speed.rounds import chain
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(2400)]
 PROMPTS = 6
 RECORDED = Path(__file__).parents[1] / "speed" / "recorded" / "sweep.json"
 
@@ -35,6 +35,12 @@ def sweep(folder):
     cure = plan_cures(SUPPORTED, read_target_config(case.profile.target).raw, config, case.profile.layout).cures[0]
     runs = measure_sweep(case, cure, prompts=PROMPTS, progress=say)
     return runs, replay_trees(case, runs[0], (*FIT, *HELD_OUT), progress=say)
+
+
+def write_sweep(path, runs, trees):
+    """Keep a sweep, for the tests that start no server and for a second look."""
+    rows = [{"setting": [s.steps, s.topk, s.draft_tokens], "rounds": rounds} for s, rounds in trees.items()]
+    write_text(path, json.dumps({"runs": [r.model_dump(mode="json") for r in runs], "trees": rows}) + "\n")
 
 
 def table(check):
@@ -54,7 +60,11 @@ def table(check):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return sweep(tmp_path_factory.mktemp("sweep"))
+    folder = tmp_path_factory.mktemp("sweep")
+    runs, trees = sweep(folder)
+    write_sweep(folder / "sweep.json", runs, trees)
+    print(folder / "sweep.json")
+    return runs, trees
 
 
 def test_five_of_seven_settings_are_predicted_within_a_tenth(run):
@@ -92,6 +102,5 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as folder:
         runs, trees = sweep(Path(folder))
-    rows = [{"setting": [s.steps, s.topk, s.draft_tokens], "rounds": rounds} for s, rounds in trees.items()]
-    write_text(RECORDED, json.dumps({"runs": [r.model_dump(mode="json") for r in runs], "trees": rows}) + "\n")
+    write_sweep(RECORDED, runs, trees)
     print(table(check_sweep(runs, trees=trees)))
