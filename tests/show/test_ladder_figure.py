@@ -23,11 +23,12 @@ def test_a_bar_for_each_rung_with_its_rate_and_what_is_predicted_is_hatched(rung
     assert [bar.x[0] for bar in fig.data] == ["today", "wiring cured", "round at its floor", "perfect draft"]
     np.testing.assert_allclose([bar.y[0] for bar in fig.data], [rung.tok_per_s for rung in rungs.rungs])
     assert [bool(bar.marker.pattern.shape) for bar in fig.data] == [False, True, True, True]
-    assert fig.data[0].text[0].startswith("0.61x") and "gain" in fig.data[1].text[0]
+    told = fig.layout.xaxis.ticktext
+    assert told[0] == "today<br>0.61x" and told[1].startswith("wiring cured<br>1.16x<br>gain 1.9")
     assert fig.data[1].error_y.array[0] == pytest.approx(90 * 3.43 / 2.96 * 0.1 / 2.96)
     assert "tokens per second" in fig.layout.yaxis.title.text and fig.layout.shapes[0].y0 == 90
     caption = fig.layout.annotations[-1].text.replace("<br>", " ")
-    assert rungs.rule in caption and "not computed: settings tuned" in caption
+    assert rungs.rule in caption and "Not computed: settings tuned" in caption
 
 
 def test_prices_stand_at_their_widths_measured_and_fitted_over_the_floor():

@@ -11,11 +11,12 @@ from pathlib import Path
 from wiring.case.artefacts import LayoutDiff, Patch, Rebenchmark
 from wiring.case.store import validate_artefact
 from wiring.files.atomic import replacing
-from wiring.show.figures import ARM_COLOURS
+from wiring.show.template import ARM_COLOURS, GREEN, ORANGE
 
 
 def draw(layout: LayoutDiff, patch: Patch, rebenchmark: Rebenchmark, path: Path) -> None:
     """Draw bars of the three arms (median, quartiles, predicted mark) beside the boundary in each slot."""
+    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 
     fig = Figure(figsize=(9, 3.4), layout="constrained")
@@ -25,7 +26,7 @@ def draw(layout: LayoutDiff, patch: Patch, rebenchmark: Rebenchmark, path: Path)
         low, high = arm.tok_per_s_quartiles
         spread = [[arm.tok_per_s - low], [high - arm.tok_per_s]]
         bars.bar(x, arm.tok_per_s, width=0.6, color=ARM_COLOURS[arm.arm], yerr=spread, capsize=3)
-        bars.text(x, arm.tok_per_s / 2, f"{arm.speedup:.2f}x", ha="center", color="white", weight="bold")
+        bars.text(x, arm.tok_per_s / 2, f"{arm.speedup:.2f}x", ha="center", color="black", weight="bold")
     predicted = rebenchmark.prediction.speedup * rebenchmark.plain.tok_per_s
     bars.hlines(predicted, 1.65, 2.35, colors="black", label="predicted")
     bars.set_xticks(range(3), [arm.arm for arm in arms])
@@ -36,7 +37,7 @@ def draw(layout: LayoutDiff, patch: Patch, rebenchmark: Rebenchmark, path: Path)
     cured = next(cure for cure in patch.cures if cure.form == patch.chosen)
     rows = {"trained": layout.trained, "as served": layout.captured.verify, "cured": cured.captured.verify}
     right = [[float(b == t) for b, t in zip(row, layout.trained, strict=True)] for row in rows.values()]
-    slots.imshow(right, vmin=-0.5, vmax=1.5, cmap="RdYlGn", aspect="auto", alpha=0.5)
+    slots.imshow(right, vmin=0, vmax=1, cmap=ListedColormap([ORANGE, GREEN]), aspect="auto", alpha=0.7)
     for y, row in enumerate(rows.values()):
         for x, boundary in enumerate(row):
             name = "embedding" if boundary == 0 else f"after layer {boundary}"
