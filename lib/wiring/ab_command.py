@@ -60,8 +60,8 @@ def ab(
 
     ids = read_prompts(prompts, count)
     with ExitStack() as stack:
-        first = stack.enter_context(attach(server, api_key=api_key))
-        second = stack.enter_context(attach(against, api_key=api_key)) if against else None
+        first = stack.enter_context(attach(server, api_key=api_key, read_only=keep_cache))
+        second = stack.enter_context(attach(against, api_key=api_key, read_only=keep_cache)) if against else None
         result = run_ab(
             first.client,
             ids,

@@ -47,7 +47,8 @@ def test_the_server_gets_the_speculation_as_asked_not_as_resolved(tmp_path):
 
 def test_a_running_server_is_attached_to_only_for_the_draft_as_it_is(tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr(live, "attach", lambda url: opened.append(url))
+    monkeypatch.setattr(live, "attach", lambda url, **how: opened.append((url, *how.values())))
+    monkeypatch.setenv("SGLANG_API_KEY", "secret")
     monkeypatch.setattr(live, "start_server", lambda case, spec, name, progress: opened.append(name))
     case = SimpleNamespace(profile=profile(tmp_path, url="http://h:1", plain_url="http://h:2"))
     for arm in (
@@ -57,7 +58,7 @@ def test_a_running_server_is_attached_to_only_for_the_draft_as_it_is(tmp_path, m
         live.draft_arm(case, "05", "steps 3", speculation=Speculation(3, 1, 4)),
     ):
         arm.open()
-    assert opened == ["http://h:2", "http://h:1", "05-cured", "05-steps 3"]
+    assert opened == [("http://h:2", "secret", True), ("http://h:1", "secret", True), "05-cured", "05-steps 3"]
 
 
 def test_a_round_is_priced_in_plain_steps_of_the_same_run():

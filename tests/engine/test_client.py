@@ -1,6 +1,7 @@
 """The client against a small server whose answers the test decides."""
 
 import json
+import socket
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,7 @@ from wiring.engine.client import ServerClient
 from wiring.engine.launch import attach
 from wiring.engine.ports import free_port, is_free
 from wiring.errors import WiringError
+from wiring.speed.benchmark import Arm, measure
 
 INFO = {"model_path": "/t", "version": "0.5.23", "speculative_algorithm": "EAGLE3"}
 
@@ -126,6 +128,64 @@ def test_attach_to_a_server_of_the_known_release(server):
         assert (running.url, running.pid, running.log, running.notes) == (server.url, None, None, ())
     assert server.seen[0][3]["Authorization"] == "Bearer secret"
     assert ServerClient(server.url).healthy()  # leaving the block ended nothing
+
+
+def test_an_attached_server_keeps_its_prefix_cache_unless_it_is_ours_alone(server):
+    server.answers["GET", "/server_info"] = (200, INFO)
+    server.answers["POST", "/flush_cache"] = (200, "")
+    with attach(server.url) as running, pytest.raises(WiringError, match="read-only: its prefix cache is left alone"):
+        running.client.flush_cache()
+    assert {method for method, *_ in server.seen} == {"GET"}
+    with attach(server.url, read_only=False) as running:
+        running.client.flush_cache()
+    assert server.seen[-1][1].startswith("/flush_cache")
+
+
+@pytest.fixture
+def tunnel():
+    """Passes bytes on to a port of this machine, as `ssh -L` does; `tunnel(port)` is its near end's address."""
+    ends = []
+
+    def copy(source, goal):
+        with suppress(OSError):
+            while data := source.recv(65536):
+                goal.sendall(data)
+            goal.shutdown(socket.SHUT_WR)
+
+    def serve(listener, port):
+        with suppress(OSError):  # closed under us: the test is over
+            while True:
+                near, far = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                ends.extend([near, far])
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=copy, args=pair, daemon=True).start()
+
+    def open_(port):
+        listener = socket.create_server(("127.0.0.1", 0))
+        ends.append(listener)
+        threading.Thread(target=serve, args=(listener, port), daemon=True).start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield open_
+    for end in ends:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
+
+
+def test_a_server_behind_a_tunnel_is_measured_and_nothing_of_it_is_changed(server, tunnel):
+    meta = {"spec_verify_ct": 3, "spec_num_correct_drafts": 4, "spec_correct_drafts_histogram": [1, 2]}
+    server.answers["GET", "/server_info"] = (200, INFO)
+    server.answers["POST", "/generate"] = lambda: (
+        200, {"output_ids": [1] * server.seen[-1][2]["sampling_params"]["max_new_tokens"], "meta_info": meta}
+    )  # fmt: skip
+    near = tunnel(server.server_port)
+    trials = measure(
+        [Arm("as served", lambda: attach(near))], [[1, 2], [3]], new_tokens=4, repeats=1, warmup_tokens=2,
+        interleaved=False, progress=lambda text: None,
+    )  # fmt: skip
+    assert [(trial.rounds, trial.correct_drafts, len(trial.output_ids)) for trial in trials] == [(3, 4, 4)] * 2
+    assert {path.partition("?")[0] for _, path, *_ in server.seen} == {"/server_info", "/health", "/generate"}
 
 
 def test_attach_notes_another_release(server):

@@ -23,7 +23,7 @@ def spec(pair):
 
 
 def check(spec, *, free=ROOM, sglang="0.5.23"):
-    return preflight(spec, available=lambda device: free, sglang=lambda: sglang)
+    return preflight(spec, available=lambda device: free, sglang=lambda: sglang, gpus=lambda flags: None)
 
 
 @pytest.fixture
@@ -162,6 +162,20 @@ def test_memory_is_counted_from_what_the_files_hold(pair, tmp_path):
     (tmp_path / "config.json").unlink()
     assert on_cpu - needed_bytes(tmp_path, None, "float32", "cpu") == 8192 * kv
     assert needed_bytes(tmp_path, None, "float32", "cuda") == 4412
+
+
+def test_gpus_are_asked_for_by_the_flags_of_a_gpu_server_alone(spec):
+    asked = []
+
+    def gpus(flags):
+        asked.append(flags)
+        raise WiringError("no such GPU")
+
+    assert preflight(spec, available=lambda device: ROOM, sglang=lambda: "0.5.23", gpus=gpus) == ()
+    assert asked == []
+    with pytest.raises(WiringError, match="no such GPU"):
+        preflight(replace(spec, device="cuda", extra_flags=("--tp-size", "8")), gpus=gpus)
+    assert asked == [("--tp-size", "8")]
 
 
 def test_start_refuses_before_a_process_exists(spec, tmp_path):

@@ -127,8 +127,8 @@ def test_a_looping_text_has_few_unique_bigrams():
 class FakeServer:
     """A server that notes what it is asked, in one shared list."""
 
-    def __init__(self, name, calls, short=False, pid=1):
-        self.pid, self.client, self.name, self.calls, self.short = pid, self, name, calls, short
+    def __init__(self, name, calls, short=False, read_only=False):
+        self.read_only, self.client, self.name, self.calls, self.short = read_only, self, name, calls, short
 
     def generate(self, ids, tokens):
         self.calls.append((self.name, tokens))
@@ -188,7 +188,7 @@ def test_every_request_pays_its_whole_prefill():
 
 def test_a_server_of_others_keeps_its_prefix_cache():
     calls = []
-    run(calls, pid=None)
+    run(calls, read_only=True)
     assert not [c for c in calls if c[1] == "flush"]
 
 

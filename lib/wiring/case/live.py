@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from wiring.speed.measurement import ArgumentRow, Measurement, this_machine
 
 Progress = Callable[[str], None]
 PLAIN, AS_SERVED, CURED = "plain", "as served", "cured"
+API_KEY = "SGLANG_API_KEY"  # the environment variable with the key of attached servers; a profile holds no secrets
 
 
 def read_prompts(path: Path, count: int) -> list[list[int]]:
@@ -76,6 +78,11 @@ def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | N
         progress(f"starting the server of arm {name!r} (usually 20 to 60 s on the CPU; log: {log})")
     told = quiet_lines(progress, every_s=30) if progress else None
     return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=told)
+
+
+def attach_server(url: str, read_only: bool = True) -> RunningServer:
+    """Attach to a running server, with the API key in SGLANG_API_KEY where it asks for one."""
+    return attach(url, api_key=os.environ.get(API_KEY, ""), read_only=read_only)
 
 
 def plain_arm(case: Case, step: str, progress: Progress | None = None) -> Arm:
@@ -139,5 +146,5 @@ def measure_arms(
 
 def _opener(case: Case, url: str, spec: ServerSpec, log: str, progress: Progress | None):
     if url:
-        return lambda: attach(url)
+        return lambda: attach_server(url, case.profile.engine.read_only)
     return lambda: start_server(case, spec, log, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -44,7 +45,11 @@ class SpeculationAsked(_Strict):
 
 
 class Engine(_Strict):
-    """How the server is started (`url` empty) or where it already runs (`url`, `plain_url`)."""
+    """How the server is started (`url` empty) or where it already runs (`url`, `plain_url`).
+
+    Nothing but HTTP passes between the workbook and a server that runs already, so that it may run on another machine
+    or on several: `url` is then the near end of a tunnel.
+    """
 
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
@@ -52,6 +57,14 @@ class Engine(_Strict):
     startup_timeout_s: float = Field(300, gt=0)
     url: str = ""  # a server that runs with the draft as served; empty: start one
     plain_url: str = ""  # a server that runs without a draft; empty: start one
+    read_only: bool = True  # running servers serve others too: their prefix caches are not emptied
+
+    @field_validator("url", "plain_url")
+    @classmethod
+    def _an_address(cls, url: str) -> str:
+        if url and not re.match(r"https?://[^/\s]+", url):
+            raise ValueError("not the address of a server; write http://HOST:PORT")
+        return url
 
 
 class Benchmark(_Strict):
@@ -153,6 +166,17 @@ def load_profile(name_or_path: str | Path) -> Profile:
     Raises WiringError naming the file and the field for anything missing, unknown, mistyped or out of range,
     and for paths that do not exist.
     """
+    path, profile = profile_path(name_or_path), read_profile(name_or_path)
+    absolute = {name: _existing(path, name, getattr(profile, name)) for name in ("target", "draft", "prompts")}
+    states = profile.states.model_copy(update={"path": _existing(path, "states.path", profile.states.path)})
+    return profile.model_copy(update={**absolute, "states": states})
+
+
+def read_profile(name_or_path: str | Path) -> Profile:
+    """Read and validate a profile as `load_profile` does, but leave its paths as they are written, there or not.
+
+    For what is known before a file is touched: is this machine one for the profile?
+    """
     path = profile_path(name_or_path)
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -161,7 +185,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
     if not isinstance(raw, dict):
         raise WiringError("a profile is a mapping of fields", where=path, found=type(raw).__name__)
     try:
-        profile = Profile.model_validate(raw)
+        return Profile.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "profile"
@@ -171,9 +195,6 @@ def load_profile(name_or_path: str | Path) -> Profile:
             found=repr(first["input"])[:120],
             remedy=f"{len(error.errors())} field(s) to correct; README.md lists them",
         ) from None
-    absolute = {name: _existing(path, name, getattr(profile, name)) for name in ("target", "draft", "prompts")}
-    states = profile.states.model_copy(update={"path": _existing(path, "states.path", profile.states.path)})
-    return profile.model_copy(update={**absolute, "states": states})
 
 
 def _existing(profile: Path, field: str, value: Path) -> Path:

@@ -34,7 +34,8 @@ class ServerClient:
     """Talks to the server at `url`; every failure is a WiringError that names the server.
 
     `timeout` is in seconds, per request. `why_dead` is asked when the server does not answer; the WiringError that
-    it returns (the server died, and where its log is) is raised in place of the plain "nothing answers".
+    it returns (the server died, and where its log is) is raised in place of the plain "nothing answers". With
+    `read_only` it asks and generates, and refuses to empty a cache that others use too.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ServerClient:
         timeout: float = 600.0,
         *,
         api_key: str = "",
+        read_only: bool = False,
         why_dead: Callable[[], WiringError | None] = lambda: None,
     ):
         parts = urlsplit(url)
@@ -52,6 +54,7 @@ class ServerClient:
                 remedy="Write the address with http:// in front",
             )  # fmt: skip
         self.url = url.rstrip("/")
+        self.read_only = read_only
         self._why_dead = why_dead
         self._http = httpx.Client(
             base_url=self.url,
@@ -125,7 +128,15 @@ class ServerClient:
         return Generation(tuple(answer["output_ids"]), latency_s, answer.get("meta_info", {}), answer.get("text", ""))
 
     def flush_cache(self, wait_s: float = 10.0) -> None:
-        """Empty the prefix cache; the server waits up to `wait_s` seconds for running requests to end."""
+        """Empty the prefix cache; the server waits up to `wait_s` seconds for running requests to end.
+
+        Raises WiringError where the client is `read_only`.
+        """
+        if self.read_only:
+            raise WiringError(
+                "this server is attached to read-only: its prefix cache is left alone", where=self.url,
+                remedy="Set engine.read_only: false in the profile if the server serves nobody else",
+            )  # fmt: skip
         self._checked("POST", "/flush_cache", params={"timeout": wait_s})
 
     def abort(self, rid: str) -> None:

@@ -134,12 +134,14 @@ def start(
         client.close()
 
 
-def attach(url: str, *, request_timeout_s: float = 600.0, api_key: str = "") -> RunningServer:
-    """Use a server that runs already, here or elsewhere; it is never stopped.
+def attach(
+    url: str, *, request_timeout_s: float = 600.0, api_key: str = "", read_only: bool = True
+) -> RunningServer:
+    """Use a server that runs already, here or elsewhere; it is never stopped, and `read_only` keeps its prefix cache.
 
     Raises WiringError when nothing answers at `url`, when what answers is not SGLang, or when it is not healthy.
     """
-    client = ServerClient(url, request_timeout_s, api_key=api_key)
+    client = ServerClient(url, request_timeout_s, api_key=api_key, read_only=read_only)
     try:
         info = client.server_info()
         if not client.healthy(timeout=30.0):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wiring.boundary import Dialect, to_boundaries
 from wiring.engine.memory import available_bytes, needed_bytes
 from wiring.engine.ports import is_free
+from wiring.engine.preflight_gpu import check_gpus
 from wiring.errors import WiringError
 from wiring.rules.sglang import EMBEDDING_ID, SUPPORTED, requested_ids
 
@@ -32,16 +33,20 @@ def preflight(
     *,
     available: Callable[[str], int | None] = available_bytes,
     sglang: Callable[[], str | None] = installed_sglang,
+    gpus: Callable[[Sequence[str]], None] = check_gpus,
 ) -> tuple[str, ...]:
     """Check everything about `spec` that can be checked without a process; return notes worth showing.
 
     `available` gives the free memory in bytes for a device (None: unknown, not checked), `sglang` the installed
-    version.
+    version; `gpus` refuses flags for which there are no GPUs here.
 
     Raises:
-        WiringError: SGLang is missing, or of a release that the device's route does not support; target or draft are
-            not model folders; the draft does not fit the target; the port is taken; the memory does not suffice.
+        WiringError: the GPUs are not there; SGLang is missing, or of a release that the device's route does not
+            support; target or draft are not model folders; the draft does not fit the target; the port is taken; the
+            memory does not suffice.
     """
+    if spec.device == "cuda":
+        gpus(spec.extra_flags)
     notes = _check_version(spec, sglang())
     _check_folder(spec.target, "the target")
     if spec.draft is not None:

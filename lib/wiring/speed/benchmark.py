@@ -20,10 +20,9 @@ from wiring.speed.measurement import Trial
 
 
 class Served(Protocol):
-    """What the benchmark needs of a server: a client, and the process id if it is ours (None: attached)."""
+    """What the benchmark needs of a server: a client, which says by `read_only` whether others use the server too."""
 
     client: Any
-    pid: int | None
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ def measure(
     """Send `prompts` x `repeats` requests of `new_tokens` tokens to every arm, one request at a time.
 
     The first arm is the baseline; it closes the run on the first `closing_prompts` prompts. `watch(name, server)`
-    sees each server once after its warm-up. Our own servers' prefix caches are emptied before each request, so every
-    request pays its whole prefill.
+    sees each server once after its warm-up. The prefix cache of a server that is not `read_only` is emptied before each
+    request, so every request pays its whole prefill.
     Raises WiringError when a server returns another number of tokens than asked for.
     """
     order = count()
@@ -139,6 +138,6 @@ def _timed(server: Served, ids: list[int], tokens: int) -> tuple[float, Any]:
 
 
 def _forget(server: Served) -> None:
-    # A server that we did not start serves others too: its cache is not ours to empty.
-    if server.pid is not None:
+    # A server that serves others too: its cache is not ours to empty.
+    if not server.client.read_only:
         server.client.flush_cache()
