@@ -1,7 +1,7 @@
 # `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-live test-variants test-layouts test-long peers releases benchmarks lint notebooks lab tiny clean
+.PHONY: help setup run test test-live test-variants test-layouts test-long peers releases benchmarks lint notebooks lab kernel-gpu tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
@@ -14,6 +14,7 @@ SHELL := /bin/bash
 #   ROUTE    cpu or gpu: which SGLang is installed; empty: by whether there is a CUDA device
 #   RUN      more options for `wiring run`, for example RUN="--fresh"
 #   PYTEST   what `make test` tests, for example PYTEST="tests/rules -k layout"; empty: all but what has a goal of its own
+#   LAB      more options for JupyterLab, for example LAB="--no-browser --port 8899"
 #   CLEAN    --yes: `make clean` does not ask
 PROFILE ?= data/profiles/cpu-tiny.yaml
 PYTHON ?=
@@ -21,6 +22,7 @@ ROUTE ?=
 RUN ?=
 CLEAN ?=
 PYTEST ?=
+LAB ?=
 export PROFILE PYTHON
 
 # No file is named by make itself, so the folder may lie anywhere and have spaces in its name.
@@ -105,8 +107,17 @@ notebooks: setup ## measure live, record the artefacts in data/recorded/, and sa
 	$(PY) -m wiring.show.picture data/recorded/cpu-tiny data/recorded/cpu-tiny/verdict.png
 	exec $(PY) -m wiring.show.save_reference notebooks/*.ipynb
 
-lab: setup ## JupyterLab on the notebooks
-	$(ENTER); exec $(PY) -m jupyterlab notebooks
+# Lab's root is the checkout, so that the index can link to runs and profiles. Tabs that are open are remembered in .venv,
+# not among those of the reader's other projects. Jupyter refuses root unless told; it listens on 127.0.0.1, with a token.
+lab: setup ## JupyterLab on notebooks/, the index first; without a browser it prints the address (LAB="--no-browser")
+	$(ENTER); $(PY) -m wiring.kernel
+	root=(); if [ "$$(id -u)" = 0 ]; then root=(--allow-root); fi
+	export JUPYTER_PREFER_ENV_PATH=1 JUPYTERLAB_WORKSPACES_DIR="$$PWD/.venv/share/jupyter/lab-workspaces"
+	exec $(PY) -m jupyterlab --ServerApp.root_dir="$$PWD" --LabApp.default_url=/lab/tree/notebooks/00_index.ipynb \
+	  --MultiKernelManager.default_kernel_name=wiring "$${root[@]}" $(LAB)
+
+kernel-gpu: setup ## register the kernel wiring-gpu in .venv, with this shell's CUDA, NCCL, SGLang and cache variables
+	$(ENTER); exec $(PY) -m wiring.kernel --gpu
 
 tiny: setup ## make the tiny target, draft and states in data/tiny again from a seed (about 20 minutes)
 	$(ENTER); exec $(PY) -m wiring.tiny

@@ -183,6 +183,20 @@ def test_make_test_takes_what_to_test(copy):
     assert ran.stdout.strip().split("|")[2:] == ["-m", "pytest", "tests/rules", "-k", "layout and not slow", ""]
 
 
+def test_make_lab_registers_the_kernel_and_opens_the_index(copy):
+    ran = make("lab", "LAB=--no-browser --port 8899", cwd=copy)
+    kernel, lab = (line.split("|")[2:-1] for line in ran.stdout.strip().splitlines())
+    assert kernel == ["-m", "wiring.kernel"]
+    assert lab[:2] == ["-m", "jupyterlab"]
+    assert {f"--ServerApp.root_dir={copy}", "--LabApp.default_url=/lab/tree/notebooks/00_index.ipynb"} < set(lab)
+    assert lab[-3:] == ["--no-browser", "--port", "8899"]
+    assert ("--allow-root" in lab) == (os.geteuid() == 0)
+
+
+def test_make_kernel_gpu_registers_the_other_kernel(copy):
+    assert make("kernel-gpu", cwd=copy).stdout.strip().split("|")[2:-1] == ["-m", "wiring.kernel", "--gpu"]
+
+
 def test_make_run_takes_a_profile_from_where_it_was_called(copy, tmp_path):
     (tmp_path / "my profile.yaml").touch()
     ran = make("-f", str(copy / "Makefile"), "run", "PROFILE=my profile.yaml", "RUN=--fresh", cwd=tmp_path)

@@ -62,6 +62,47 @@ class ChainResult:
     resumed: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A chain before anything of it runs: where it runs, what with, and what else its results depend on."""
+
+    profile: Path
+    folder: RunFolder
+    links: tuple[Link, ...]
+    sources: dict[str, Path]  # a notebook's name -> its file
+    values: dict[str, dict[str, object]]  # a notebook's name -> its parameters
+    surroundings: object
+
+    def key(self, link: Link, upstream: str) -> str:
+        """The key of a notebook behind `upstream`, which is what its predecessor passes on ("" for the first)."""
+        dependent = {key: value for key, value in self.values[link.name].items() if key not in ("profile", "run")}
+        return notebook_key(open_notebook(self.sources[link.name]), dependent, upstream, self.surroundings)
+
+
+def plan_chain(
+    profile: str | Path,
+    *,
+    run_root: str | Path = REPOSITORY / "runs",
+    notebooks_dir: str | Path = REPOSITORY / "notebooks",
+    links: Sequence[Link] = WORKBOOK,
+    overrides: Mapping[str, object] | None = None,
+    library: Path = LIBRARY,
+) -> Plan:
+    """What `run_chain` would run with these arguments; nothing is written.
+
+    Raises WiringError for a missing profile or notebook and for unknown or mistyped parameters.
+    """
+    profile, notebooks_dir = Path(profile).resolve(), Path(notebooks_dir).resolve()
+    folder = RunFolder(Path(run_root).resolve() / case_name(profile))
+    given = {"profile": str(profile), "run": str(folder.path), "measure": "live"}
+    sources = {link.name: notebooks_dir / f"{link.name}.ipynb" for link in links}
+    values = settle({name: read_parameters(path) for name, path in sources.items()}, given, dict(overrides or {}))
+    surroundings = [
+        tree_digest(library, (".py",)), inputs_digest(profile_inputs(profile, folder.path)), installed_versions()
+    ]  # fmt: skip
+    return Plan(profile, folder, tuple(links), sources, values, surroundings)
+
+
 def run_chain(
     profile: str | Path,
     *,
@@ -88,26 +129,21 @@ def run_chain(
     everything within 10 s and go on to the caller.
     """
     progress = progress or Progress()
-    profile, notebooks_dir = Path(profile).resolve(), Path(notebooks_dir).resolve()
-    links = _selected(links, names)
     overrides = dict(overrides or {})
-    folder = RunFolder(Path(run_root).resolve() / case_name(profile))
-    given = {"profile": str(profile), "run": str(folder.path), "measure": "live"}
-    sources = {link.name: notebooks_dir / f"{link.name}.ipynb" for link in links}
-    values = settle({name: read_parameters(path) for name, path in sources.items()}, given, overrides)
-    surroundings = [
-        tree_digest(library, (".py",)), inputs_digest(profile_inputs(profile, folder.path)), installed_versions()
-    ]  # fmt: skip
+    plan = plan_chain(
+        profile, run_root=run_root, notebooks_dir=notebooks_dir, links=_selected(links, names), overrides=overrides,
+        library=library,
+    )  # fmt: skip
+    folder, links = plan.folder, plan.links
     _refuse_bad_timeout(execution_timeout)
     folder.create()
     ran: list[str] = []
     resumed: list[str] = []
     upstream = ""
     with folder.locked() as lock, ending_on_signals():
-        folder.sign(profile, overrides)
+        folder.sign(plan.profile, overrides)
         for position, link in enumerate(links):
-            dependent = {key: value for key, value in values[link.name].items() if key not in ("profile", "run")}
-            key = notebook_key(open_notebook(sources[link.name]), dependent, upstream, surroundings)
+            key = plan.key(link, upstream)
             done = _standing(folder, link, key, validate) if resume else None
             if done is not None:
                 progress.say(f"{link.name}: unchanged, its result stands")
@@ -117,8 +153,8 @@ def run_chain(
                     folder.forget(later.name)
                 folder.forget_results()
                 order = Order(
-                    str(sources[link.name]), str(folder.output(link.name)), values[link.name], str(notebooks_dir),
-                    execution_timeout,
+                    str(plan.sources[link.name]), str(folder.output(link.name)), plan.values[link.name],
+                    str(plan.sources[link.name].parent), execution_timeout,
                 )  # fmt: skip
                 done = _run_one(folder, link, order, key, validate, progress, lock)
                 ran.append(link.name)

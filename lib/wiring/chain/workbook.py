@@ -8,7 +8,8 @@ from pathlib import Path
 from wiring.chain.folder import RunFolder, is_run_folder, read_record
 from wiring.chain.parameters import parse_value, read_parameters
 from wiring.chain.progress import Progress
-from wiring.chain.run import CELL_TIMEOUT_S, REPOSITORY, WORKBOOK, ChainResult, run_chain
+from wiring.chain.run import CELL_TIMEOUT_S, REPOSITORY, WORKBOOK, ChainResult, Plan, plan_chain, run_chain
+from wiring.chain.steps import Step, steps
 from wiring.errors import WiringError
 
 NOTEBOOKS = REPOSITORY / "notebooks"
@@ -26,12 +27,14 @@ def run_workbook(
 ) -> ChainResult:
     """Run the five notebooks on a profile (a name or a YAML file), then write summary.json and report.html.
 
-    Raises WiringError as `run_chain` does, and for a profile that is not valid.
+    Raises WiringError as `run_chain` does, for a profile that is not valid, and for one that this machine cannot serve.
     """
-    from wiring.case.profile import load_profile, profile_path
+    from wiring.case.profile import load_profile, profile_path, read_profile
+    from wiring.case.ready import check_ready
     from wiring.case.store import validate_artefact
 
     path = profile_path(profile)
+    check_ready(read_profile(path), path)  # first: without a GPU a path that is missing too is no news
     load_profile(path)
     return run_chain(
         path,
@@ -44,6 +47,27 @@ def run_workbook(
         finish=write_results,
         progress=progress,
     )
+
+
+def plan_workbook(profile: str | Path, run_root: str | Path = RUNS) -> Plan:
+    """The five notebooks on a profile as `run_workbook` would run them, with the settings that its run folder records.
+
+    Raises WiringError for a profile that is not there and for settings that no notebook has any more.
+    """
+    from wiring.case.profile import profile_path
+
+    plan = plan_chain(profile_path(profile), run_root=run_root, notebooks_dir=NOTEBOOKS)
+    overrides = (read_record(plan.folder.path) or {}).get("overrides", {})
+    if not overrides:
+        return plan
+    return plan_chain(plan.profile, run_root=run_root, notebooks_dir=NOTEBOOKS, overrides=overrides)
+
+
+def workbook_steps(plan: Plan) -> tuple[Step, ...]:
+    """How far the run of the five notebooks is, their artefacts held against their models."""
+    from wiring.case.store import validate_artefact
+
+    return steps(plan, validate_artefact)
 
 
 def write_results(run: Path) -> Path:
