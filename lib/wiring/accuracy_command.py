@@ -178,10 +178,11 @@ def _print(result: StandaloneResult, title: str = "") -> None:
         for d in report.depths
     ]
     print_table(
-        f"{title}layout {result.layout} ({result.why}), {report.sequences} sequences",
+        f"{title}layout {result.layout}, {report.sequences} sequences",
         ("depth", "correct", "rows", "accuracy", "95 %", "labels outside draft vocabulary"),
         rows,
     )
+    typer.echo(f"layout {result.layout}: {result.why}")
     typer.echo(result.rule.describe)
     typer.echo(
         f"simulated accept length {report.accept_length:.2f} without the bonus token, "

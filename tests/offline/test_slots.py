@@ -34,8 +34,8 @@ def test_certain_choices(case, layout, stored):
 
 @pytest.mark.parametrize(("case", "message"), [
     ({"stored": WIDE, "stored_slots": 4}, r"not certain.*--layout 0,3,31 or --layout 3,31,59"),
-    ({"stored": (3, 31, 59)}, r"not certain.*by its config \(2, 30, 58\).*--layout 3,31,59"),
-    ({"stored": WIDE, "stored_slots": 4, "recorded": None}, "its config records none.*Say which"),
+    ({"stored": (3, 31, 59)}, r"not certain.*the draft records \(2, 30, 58\).*--layout 3,31,59"),
+    ({"stored": WIDE, "stored_slots": 4, "recorded": None}, r"the draft records none \(nested ids\).*Say which"),
     ({"stored": WIDE, "stored_slots": 4, "asked": (0, 3, 30)}, "boundary 30 is not among the stored states"),
     ({"stored_slots": 4}, r"does not say what its 4 slots hold.*--stored.*\[:3\].*\[1:\]"),
     ({"stored_slots": 4, "asked": (0, 3, 31)}, "does not say what its 4 slots hold"),

@@ -1,4 +1,4 @@
-"""What a cured copy records of its training, and what lint makes of it; without a record it has to assume."""
+"""What a cured copy records of its training, and what lint and accuracy make of it; without a record they assume."""
 
 import json
 from pathlib import Path
@@ -97,3 +97,36 @@ def test_an_older_record_holds_no_layout_and_a_spoilt_one_is_told(tmp_path):
     marker.write_text("{")
     with pytest.raises(WiringError, match="record of this cured copy cannot be read"):
         read(folder)
+
+
+@pytest.fixture
+def accuracy(wiring_call):
+    """`wiring accuracy` on two saved documents, which hold boundaries 0, 3, 31 and 59: status, stdout, stderr."""
+    asked = ("--states", TINY / "states", "--target", TINY / "target", "--limit", 2, "--ttt-steps", 1)
+    return lambda draft, *more: wiring_call("accuracy", "--draft", draft, *asked, *more)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_accuracy_takes_the_layout_that_a_copy_was_made_for(tmp_path, accuracy, form):
+    status, out, _ = accuracy(copy(form, tmp_path / "cured"), "--json")
+    found = json.loads(out)
+    assert (status, tuple(found["layout"])) == (0, TRAINED) and MARKER in found["layout_from"]
+    said = json.loads(accuracy(TINY / "draft", "--layout", "0,3,31", "--json")[1])
+    assert found["depths"] == said["depths"] and said["layout_from"] == "as asked"
+
+
+def test_accuracy_says_where_the_layout_comes_from_and_takes_what_is_said_before_it(tmp_path, accuracy):
+    folder = copy(Form.PLUGIN, tmp_path / "cured")
+    assert f"layout (0, 3, 31): the layout that this copy was made for, in {MARKER}\n" in accuracy(folder)[1]
+    assert "layout (3, 31, 59): as asked\n" in accuracy(folder, "--layout", "3,31,59")[1]
+
+
+def test_without_a_record_of_a_layout_that_fills_fc_accuracy_asks(tmp_path, accuracy):
+    status, _, err = accuracy(TINY / "draft")
+    assert status == 2 and "not certain" in err and "the draft records (4, 32, 60)" in err
+    marker = copy(Form.CONFIG, tmp_path / "cured") / MARKER
+    record = json.loads(marker.read_text())
+    for layout, told in ((None, "the draft records (1, 4, 32)"), ([0, 3], "has 2 boundaries, fc takes 3 states")):
+        marker.write_text(json.dumps(record | {"layout": layout}))
+        status, _, err = accuracy(marker.parent)
+        assert status == 2 and "not certain" in err and told in err

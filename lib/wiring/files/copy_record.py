@@ -10,6 +10,7 @@ from wiring.boundary import Layout
 from wiring.errors import WiringError
 
 MARKER = ".wiring-patch.json"
+MADE_FOR = f"the layout that this copy was made for, in {MARKER}"  # where a layout comes from, in words
 
 
 class CopyRecord(BaseModel):

@@ -31,7 +31,7 @@ def choose_slots(
     """Decide the layout.
 
     asked: `--layout`, or None. stored: the boundaries of the file's `stored_slots` slots where the file, or the user,
-    says them. recorded: the layout that the draft's own config records; with `recorded_is_default` it records none and
+    says them. recorded: the layout that the draft itself records; with `recorded_is_default` it records none and
     this is what its trainer captures by default.
 
     Raises WiringError where the counts cannot fit, a boundary is not stored, or the choice is not certain.
@@ -69,7 +69,7 @@ def choose_slots(
     if recorded_is_default and recorded is not None and set(recorded) <= set(stored):
         return SlotChoice(recorded, stored, recorded_why)
     choices = " or ".join(f"--layout {','.join(map(str, c))}" for c in _readings(stored, draft_slots))
-    known = f"by its config {recorded} ({recorded_why})" if recorded else "its config records none"
+    known = f"the draft records {recorded or 'none'} ({recorded_why})"
     raise WiringError(
         "it is not certain which of the stored states the draft was trained on",
         where=where,

@@ -10,6 +10,7 @@ import torch
 
 from wiring.boundary import Layout, check_layout
 from wiring.errors import WiringError
+from wiring.files.copy_record import MADE_FOR, read_copy_record
 from wiring.files.draft import DraftCheckpoint, read_draft
 from wiring.files.states import StateFolder, open_states
 from wiring.files.target import TargetConfig, final_norm, read_target_config, read_tensor
@@ -70,7 +71,7 @@ def open_standalone(
     found = open_states(states, stored=stored, **reading)
     if found.boundaries is not None:
         _check_depth(found.boundaries, config.num_layers, states)
-    recorded, why = checkpoint.layout_hint(config.num_layers)
+    recorded, why = _recorded(checkpoint, config.num_layers)
     choice = choose_slots(
         asked=layout,
         draft_slots=shape.num_slots,
@@ -108,6 +109,16 @@ def open_standalone(
         head = dataclasses.replace(head, state=tested.state)
         notes.append(f"last hidden state: {tested.state}-norm; {tested.evidence}")
     return Standalone(model, checkpoint, config, head, found, choice, tested, tuple(notes))
+
+
+def _recorded(checkpoint: DraftCheckpoint, num_layers: int) -> tuple[Layout | None, str]:
+    """The layout that the draft records, and where: a cured copy by its record, for its ids are a server's."""
+    copy, slots = read_copy_record(checkpoint.folder), checkpoint.shape.num_slots
+    if copy is None or copy.layout is None:
+        return checkpoint.layout_hint(num_layers)
+    if len(copy.layout) != slots:
+        return None, f"{MADE_FOR}, has {len(copy.layout)} boundaries, fc takes {slots} states"
+    return copy.layout, MADE_FOR
 
 
 def _check_finite(weight: torch.Tensor, folder: Path, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from wiring.boundary import Layout
 from wiring.errors import WiringError
-from wiring.files.copy_record import MARKER, CopyRecord
+from wiring.files.copy_record import MADE_FOR, CopyRecord
 from wiring.files.draft_config import DEFAULT_SLOTS, IDS, recorded_ids
 from wiring.rules.producers import trained_layout
 
@@ -36,7 +36,7 @@ def copied(record: CopyRecord | None) -> Trained | None:
     """The layout that a cured copy was made for; None where there is no record, or one from before it was kept."""
     if record is None or record.layout is None:
         return None
-    return Trained(record.layout, f"the layout that this copy was made for, in {MARKER}", said=True)
+    return Trained(record.layout, MADE_FOR, said=True)
 
 
 def recorded(config: Mapping[str, Any], producer: str, num_layers: int | None, slots: int | None) -> Trained:
