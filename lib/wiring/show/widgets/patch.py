@@ -1,0 +1,91 @@
+"""Patch panel: plan, side-by-side diff, apply, prove, undo, each with its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+
+import ipywidgets
+
+from wiring.errors import WiringError
+from wiring.patch.forms import Form
+from wiring.show.patch_bench import PatchBench, Question, Step
+from wiring.show.widgets.controls import note, problem, put
+
+_NEED = (
+    "Needs no server: files are written and read again. The proof by capture needs one, on the CPU or on a GPU; the "
+    "state of `prove` says how."
+)
+_COLOURS = {"not yet": "#8c959f", "done": "#0969da", "failed": "#cf222e"}
+_WIDE = ipywidgets.Layout(width="600px")
+
+
+def patch_panel(bench: PatchBench) -> ipywidgets.VBox:
+    """Buttons over `bench`. Outside the run folder nothing is touched before its question was answered with yes."""
+    if not bench.forms:
+        return ipywidgets.VBox([ipywidgets.HTML(note(bench.plan.advice))])
+    states, diff, asked, error = ipywidgets.HTML(), ipywidgets.Output(), ipywidgets.HTML(), ipywidgets.HTML()
+    form = ipywidgets.ToggleButtons(options=[(str(one), one) for one in bench.forms], description="form")
+    where = ipywidgets.Dropdown(
+        options=[("a copy in the run folder", False), ("outside the run folder (asks first)", True)],
+        description="apply to", layout=_WIDE,
+    )  # fmt: skip
+    folder = ipywidgets.Text(
+        description="copy in", placeholder="folder for the cured copy of the draft", layout=_WIDE
+    )
+    buttons = {name: ipywidgets.Button(description=name.capitalize()) for name in ("apply", "prove", "undo")}
+    yes = ipywidgets.Button(description="Yes, write these", button_style="danger")
+    no = ipywidgets.Button(description="No")
+    question = ipywidgets.VBox([asked, ipywidgets.HBox([yes, no])])
+    pending: list[Question] = []
+
+    def refresh() -> None:
+        states.value = states_html(tuple(bench.steps.values()))
+        question.layout.display = "" if pending else "none"
+        asked.value = f'<b style="white-space:pre-wrap">{escape(str(pending[0]))}</b>' if pending else ""
+        buttons["apply"].disabled = bench.applied or bool(pending)
+        buttons["prove"].disabled = buttons["undo"].disabled = not bench.applied
+        form.disabled = where.disabled = bench.applied or bool(pending)
+        folder.disabled = form.disabled or not where.value
+
+    def guarded(action: Callable[[], object]) -> None:
+        error.value = ""
+        try:
+            action()
+        except WiringError as refused:
+            error.value = problem(refused)
+        refresh()
+
+    def apply() -> None:
+        if where.value:
+            pending[:] = [bench.question(form.value, folder.value.strip())]
+        else:
+            error.value = note("copying SGLang takes some seconds ..." if form.value is Form.SOURCE else "copying ...")
+            bench.apply_to_scratch(form.value)
+            error.value = ""
+
+    def agreed() -> None:
+        bench.apply_outside(pending.pop())
+
+    actions = {buttons["apply"]: apply, buttons["prove"]: bench.prove, buttons["undo"]: bench.undo, yes: agreed,
+               no: pending.clear}  # fmt: skip
+    for button, action in actions.items():
+        button.on_click(lambda _, action=action: guarded(action))
+    form.observe(lambda move: put(diff, bench.diff(move["new"])), names="value")
+    where.observe(lambda _: refresh(), names="value")
+    put(diff, bench.diff(form.value))
+    refresh()
+    row = ipywidgets.HBox(list(buttons.values()))
+    below = ipywidgets.HTML(note(_NEED))
+    return ipywidgets.VBox([form, diff, where, folder, row, question, error, states, below])
+
+
+def states_html(steps: tuple[Step, ...]) -> str:
+    """The steps with their states as an HTML table."""
+    rows = "".join(
+        f'<tr><th style="text-align:left;vertical-align:top">{step.name}</th>'
+        f'<td style="color:{_COLOURS[step.state]};vertical-align:top;padding:0 10px">{step.state}</td>'
+        f'<td style="white-space:pre-wrap;text-align:left">{escape(step.text)}</td></tr>'
+        for step in steps
+    )
+    return f"<table>{rows}</table>"
