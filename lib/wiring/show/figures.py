@@ -53,7 +53,7 @@ def throughput(arms: Sequence[ArmResult], predicted: float | None = None, rule: 
     names = [arm.arm for arm in arms]
     fig.update_xaxes(tickvals=names, ticktext=[f"{arm.arm}<br>{arm.speedup:.2f}x" for arm in arms])
     fig.update_yaxes(rangemode="tozero")
-    counted = "Bars: median over requests, whiskers: quartiles; x: median over prompts of the rate over the plain rate."
+    counted = "Bars: median over requests, whiskers: quartiles. Factor: median over prompts of rate / plain rate."
     return captioned(fig, f"{counted}<br>Rate: {rule}.")
 
 
@@ -89,6 +89,7 @@ def accuracy_by_depth(rows: Mapping[str, AccuracyReport]) -> go.Figure:
             name=name, marker=dict(color=colour or next(controls), symbol=symbol, size=8),
             line_dash="solid" if colour else "dot",
         )  # fmt: skip
+    fig.update_layout(margin_t=95, height=400)  # the legend takes two lines
     fig.update_yaxes(range=[0, 1])
     fig.update_xaxes(dtick=1)
     rules = dict.fromkeys(PRESETS[row.rule].describe if row.rule in PRESETS else row.rule for row in rows.values())
@@ -149,7 +150,7 @@ def ranking(rows: Sequence[Ranked], trained: Sequence[int]) -> go.Figure:
     fig.add_scatter(
         x=[row.difference for row in rows], y=names, mode="markers", showlegend=False,
         marker=dict(size=[11 if one else 8 for one in right], color=[GREEN if one else BLUE for one in right],
-                    symbol=["diamond" if one else "circle" for one in right]),
+                    symbol=["diamond" if one else "circle" for one in right], opacity=1),
         error_x=dict(type="data", symmetric=False, array=[row.high - row.difference for row in rows],
                      arrayminus=[row.difference - row.low for row in rows], color=INK),
     )  # fmt: skip
@@ -183,7 +184,7 @@ def layouts(rows: Mapping[str, Sequence[int | None]], trained: Sequence[int]) ->
 
 def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
     """Share of rounds that accepted at least k drafts; what is no arm of a measurement is dashed, as a prediction."""
-    fig = figure("Acceptance by position", "draft position k", "share of rounds that accepted at least k drafts")
+    fig = figure("Acceptance by position", "draft position k", "share of rounds that accepted k or more")
     predicted = iter((PURPLE, GREY, ORANGE) * 6)
     for (name, values), symbol in zip(series.items(), SYMBOLS * 3, strict=False):
         measured = name in ARM_COLOURS

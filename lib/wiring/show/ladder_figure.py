@@ -27,12 +27,13 @@ def ladder(rungs: Ladder) -> go.Figure:
                        f"round {rung.price:.2f} plain steps"],
         )  # fmt: skip
         told.append(f"{rung.name}<br>{rung.speedup:.2f}x" + ("" if gain is None else f"<br>gain {gain:.2f}"))
-    fig.add_hline(y=rungs.plain_tok_per_s, line_dash="dash", line_color=INK, annotation_text="plain decoding")
+    fig.add_hline(y=rungs.plain_tok_per_s, line_dash="dash", line_color=INK, annotation_text="plain decoding",
+                  annotation_position="top left")  # fmt: skip
     fig.update_xaxes(tickvals=[rung.name for rung in rungs.rungs], ticktext=told)
     fig.update_yaxes(range=[0, 1.12 * max(rung.tok_per_s for rung in rungs.rungs)])
     missing = "".join(f"<br>Not computed: {text}." for text in rungs.missing)
-    counted = "Full: measured, hatched: predicted, whiskers: standard error. x: over plain decoding, gain: over the"
-    return captioned(fig, f"{counted} rung before.<br>Counted: {rungs.rule}.{missing}", below=68)
+    counted = "Full bars measured, hatched predicted; whiskers: standard error. Gain: over the rung before."
+    return captioned(fig, f"{counted}<br>Counted: {rungs.rule}.{missing}", below=68)
 
 
 def round_price(model: RoundModel, draft_share: float) -> go.Figure:
@@ -41,6 +42,7 @@ def round_price(model: RoundModel, draft_share: float) -> go.Figure:
     rows = sorted(model.settings, key=lambda p: (p.setting.draft_tokens, p.setting.steps))
     x = [p.setting.draft_tokens for p in rows]
     names = [f"{p.setting.steps} steps, top-{p.setting.topk}" for p in rows]
+    names = ["" if name in names[:place] else name for place, name in enumerate(names)]  # a setting measured twice
     errors = dict(type="data", array=[1.96 * (p.error or 0.0) for p in rows])
     fig.add_scatter(
         x=x, y=[p.price for p in rows], error_y=errors, mode="markers+text", text=names, textposition="top center",
@@ -54,7 +56,8 @@ def round_price(model: RoundModel, draft_share: float) -> go.Figure:
         x=x, y=[floor_price(p.setting, draft_share) for p in rows], mode="markers", name="floor",
         marker=dict(symbol="line-ew-open", size=24, color=INK, line=dict(width=3)),
     )  # fmt: skip
-    fig.update_yaxes(rangemode="tozero")
+    fig.update_yaxes(range=[0, 1.15 * max(p.price for p in rows)])
+    fig.update_xaxes(dtick=1)
     terms = ", ".join(f"{c.name} {c.value:.3f}" for c in model.coefficients)
     return captioned(
         fig,

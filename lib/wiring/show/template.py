@@ -19,8 +19,9 @@ SERIES = (BLUE, PURPLE, GREEN, RED, GREY, ORANGE)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 ARM_COLOURS = {"plain": BLUE, "as served": RED, "cured": GREEN}
 _AXIS = dict(
-    gridcolor="rgba(128,128,128,0.25)", linecolor=INK, tickcolor=INK, showgrid=True, zeroline=False, ticks="outside"
-)
+    gridcolor="rgba(128,128,128,0.25)", linecolor=INK, tickcolor=INK, showgrid=True, zeroline=False, ticks="outside",
+    title=dict(font=dict(size=12)),
+)  # fmt: skip
 TEMPLATE = go.layout.Template(
     layout=dict(
         paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, colorway=SERIES, xaxis=_AXIS, yaxis=_AXIS,
@@ -28,6 +29,7 @@ TEMPLATE = go.layout.Template(
         title=dict(x=0.02, y=1, yref="container", yanchor="top", pad=dict(t=12), font=dict(size=15)),
         margin=dict(l=70, r=20, t=70, b=60),
         legend=dict(orientation="h", x=1, xanchor="right", y=1.01, yanchor="bottom", bgcolor=CLEAR),
+        modebar=dict(bgcolor=CLEAR, color="rgba(128,128,128,0.5)", activecolor=INK),
     )
 )  # fmt: skip
 _CAPTION = dict(size=11, line=15, letters=108)  # pixels, pixels, letters per line of a figure 760 pixels wide
@@ -45,7 +47,7 @@ def area(colour: str, share: float = 0.3) -> dict:
     return dict(color=f"rgba({red},{green},{blue},{share})", line=dict(color=colour, width=2))
 
 
-def captioned(fig: go.Figure, text: str, *, below: int = 52) -> go.Figure:
+def captioned(fig: go.Figure, text: str, *, below: int = 56) -> go.Figure:
     """Put a caption (what is counted, and how) under the x axis, `below` pixels under its line; `<br>` breaks a line.
 
     The figure grows by what the caption needs.
