@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
@@ -45,6 +45,23 @@ _ENGINES = (  # a word that only this engine writes
     ("llama.cpp", ("slot print_timing", "draft acceptance = ", "draft acceptance rate = ", "llama_")),
     ("tensorrt-llm", ("[AL] ", "[AR] ", "TensorRT LLM Version", "TensorRT-LLM")),
 )
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a caller knows of the server (`**given` of every reader); None: read from the lines where they say it.
+
+    `version` is a release of `engine`; `draft_tokens` counts the root, as SGLang does.
+    """
+
+    engine: str | None = None
+    version: str | None = None
+    steps: int | None = None
+    topk: int | None = None
+    draft_tokens: int | None = None
+
+
+GIVEN = tuple(one.name for one in fields(Given))
 
 
 @dataclass(frozen=True)
@@ -123,22 +140,14 @@ class Context:
         )
 
 
-def scan(
-    lines: Iterable[str],
-    *,
-    source: str = "log",
-    engine: str | None = None,
-    version: str | None = None,
-    steps: int | None = None,
-    topk: int | None = None,
-    draft_tokens: int | None = None,
-) -> Context:
+def scan(lines: Iterable[str], *, source: str = "log", **given: Any) -> Context:
     """Read what the lines say about the server.
 
     Its own printed arguments outrank what is given, and that what a launch command asks for.
     """
-    given = dict(zip(_NUMBERS, (steps, topk, draft_tokens), strict=True))
-    given = {name: value for name, value in given.items() if value is not None}
+    known = Given(**given)
+    told = dict(zip(_NUMBERS, (known.steps, known.topk, known.draft_tokens), strict=True))
+    told = {name: value for name, value in told.items() if value is not None}
     resolved: dict[str, Any] = {}
     asked: dict[str, Any] = {}
     seen_engine, seen_version, plain, command = None, None, None, False
@@ -170,21 +179,21 @@ def scan(
             if None not in pair:
                 here = fitting_rates(*pair)
                 rates = here if rates is None else rates & here
-    base = {**asked, **given, **resolved}  # what the server itself printed is what it runs
+    base = {**asked, **told, **resolved}  # what the server itself printed is what it runs
     if spec_tokens is not None:
         base.setdefault("speculative_num_steps", spec_tokens)
     if plain is None and (base.get("speculative_num_steps") or base.get("speculative_algorithm")):
         plain = False
-    known = engine or seen_engine
+    engine = known.engine or seen_engine
     numbers = [_whole(base.get(name)) for name in _NUMBERS]
     return Context(
         source=source,
-        engine=known,
-        version=version or seen_version,
-        **_speculation(known, *numbers),
+        engine=engine,
+        version=known.version or seen_version,
+        **_speculation(engine, *numbers),
         resolved=resolved,
         asked=asked,
-        given=given,
+        given=told,
         plain=plain,
         rates=rates,
         start=start,

@@ -54,36 +54,27 @@ class Summary:
 
 
 def read_file(
-    path: Path,
-    earlier: Path | None = None,
-    *,
-    engine: str | None = None,
-    version: str | None = None,
-    steps: int | None = None,
-    topk: int | None = None,
-    draft_tokens: int | None = None,
-    progress: Progress | None = None,
+    path: Path, earlier: Path | None = None, *, progress: Progress | None = None, **given: Any
 ) -> Summary:
     """Read a file of whatever kind. `earlier`: the scrape before this one, whose counters are taken off.
 
-    Raises WiringError where it cannot be read.
+    `given`: fields of `Given`. Raises WiringError where it cannot be read.
     """
-    given = {"version": version, "steps": steps, "topk": topk, "draft_tokens": draft_tokens}
     kind = _kind(path)
     if earlier is not None and kind != "metrics":
         raise WiringError("only a scrape of /metrics can be compared with an earlier one", where=path,
                           expected="Prometheus text", found=kind, remedy="Leave out --earlier")  # fmt: skip
     if kind == "log":
-        context = scan(lines_of(path), source=path.name, engine=engine, **given)
+        context = scan(lines_of(path), source=path.name, **given)
         return _sum_up(kind, context, emit(lines_of(path, progress), context))
-    context = scan((), source=path.name, engine=engine, **given)
+    context = scan((), source=path.name, **given)
     if kind == "metrics":
         before = None if earlier is None else _whole(earlier)
         return _sum_up(kind, context, iter(read_metrics(_whole(path), before, source=path.name, **given)))
     value = json.loads(_whole(path))
     if kind == "server_info":
-        context = server_context(value, version, path.name)
-        return _sum_up(kind, context, iter(read_server_info(value, version, source=path.name)))
+        context = server_context(value, given.get("version"), path.name)
+        return _sum_up(kind, context, iter(read_server_info(value, given.get("version"), source=path.name)))
     answers = value if isinstance(value, list) else [value]
     return _sum_up(kind, context, iter(read_meta_info(answers, source=path.name, **given)))
 

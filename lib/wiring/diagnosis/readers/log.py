@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from wiring.diagnosis.evidence import Record
 from wiring.diagnosis.readers.context import Context, scan
@@ -26,27 +27,14 @@ LOOKED_FOR = (
 )
 
 
-def read_lines(
-    lines: Sequence[str],
-    *,
-    source: str = "log",
-    engine: str | None = None,
-    version: str | None = None,
-    steps: int | None = None,
-    topk: int | None = None,
-    draft_tokens: int | None = None,
-) -> tuple[Record, ...]:
+def read_lines(lines: Sequence[str], *, source: str = "log", **given: Any) -> tuple[Record, ...]:
     """Acceptance, speed, facts and changed arguments in the lines of a log, by one counting rule.
 
-    `version` is a release of the engine; `draft_tokens` counts the root, as SGLang does. What is not given is read
-    from the lines where they say it. Every figure is one record: lines of log intervals are not yet pooled
+    `given`: fields of `Given`. Every figure is one record: lines of log intervals are not yet pooled
     (`wiring.diagnosis.readers.pool`); counters that only grow (xinfer, vLLM V0) give their last state. Raises
     WiringError on a version that is none.
     """
-    context = scan(
-        lines, source=source, engine=engine, version=version, steps=steps, topk=topk, draft_tokens=draft_tokens
-    )
-    return tuple(emit(lines, context))
+    return tuple(emit(lines, scan(lines, source=source, **given)))
 
 
 def emit(lines: Iterable[str], context: Context) -> Iterator[Record]:

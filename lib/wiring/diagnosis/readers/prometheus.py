@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 from wiring.diagnosis.evidence import Record, Speed
 from wiring.diagnosis.readers.context import scan
@@ -24,23 +25,15 @@ _FINISHED = (
 
 
 def read_metrics(
-    text: str,
-    earlier: str | None = None,
-    *,
-    version: str | None = None,
-    steps: int | None = None,
-    topk: int | None = None,
-    draft_tokens: int | None = None,
-    source: str = "/metrics",
+    text: str, earlier: str | None = None, *, source: str = "/metrics", **given: Any
 ) -> tuple[Record, ...]:
     """Records of one scrape, or of what happened between `earlier` and this one.
 
-    Counters of all engines and ranks are added up; without `earlier` they count from the server's start. Raises
-    WiringError on text that is no Prometheus exposition.
+    Counters of all engines and ranks are added up; without `earlier` they count from the server's start.
+    `given`: fields of `Given`. Raises WiringError on text that is no Prometheus exposition.
     """
     now, before = _totals(text, source), _totals(earlier, f"{source} before") if earlier is not None else {}
     since = " between two readings" if earlier is not None else " since the server's start"
-    given = {"version": version, "steps": steps, "topk": topk, "draft_tokens": draft_tokens}
     found: list[Record] = []
     for engine in ("vllm", "llamacpp"):
         grown = {name: now[name] - before.get(name, 0) for name in now if name[0].startswith(f"{engine}:spec_decode_")}
@@ -52,7 +45,7 @@ def read_metrics(
 
 
 def _counters(
-    grown: Mapping[tuple[str, str], float], engine: str, since: str, given: Mapping[str, int | str | None], source: str
+    grown: Mapping[tuple[str, str], float], engine: str, since: str, given: Mapping[str, Any], source: str
 ) -> list[Record]:
     def total(name: str) -> int | None:
         value = grown.get((f"{engine}:spec_decode_{name}", ""))
@@ -62,7 +55,7 @@ def _counters(
     if not rounds or accepted is None:
         return []
     name = "llama.cpp" if engine == "llamacpp" else engine
-    context = scan((), source=source, engine=name, **given)
+    context = scan((), source=source, **{**given, "engine": name})
     by_position = {
         int(position): value for (metric, position), value in grown.items()
         if metric.endswith("num_accepted_tokens_per_pos") and position.isdigit()
@@ -79,7 +72,7 @@ def _sglang(
     now: Mapping[tuple[str, str], float],
     before: Mapping[tuple[str, str], float] | None,
     since: str,
-    given: Mapping[str, int | str | None],
+    given: Mapping[str, Any],
     source: str,
 ) -> list[Record]:
     def gauge(name: str) -> float | None:
@@ -89,11 +82,11 @@ def _sglang(
         key = (f"sglang:{name}", "")
         return round(now.get(key, 0.0) - (before or {}).get(key, 0.0))
 
-    known = dict(given)
+    known = {**given, "engine": "sglang"}
     for name, metric in (("steps", "spec_num_steps"), ("draft_tokens", "spec_num_draft_tokens")):
-        if known[name] is None and (value := gauge(metric)):
+        if known.get(name) is None and (value := gauge(metric)):
             known[name] = int(value)
-    context = scan((), source=source, engine="sglang", **known)
+    context = scan((), source=source, **known)
     found: list[Record] = []
     rounds, tokens, requests = grown("spec_verify_calls"), grown("generation_tokens"), grown("num_requests")
     if rounds > 0 and tokens > 0:

@@ -14,7 +14,7 @@ from wiring.diagnosis.evidence import Acceptance, Fact, Record, Speed
 from wiring.diagnosis.readers.context import Context, scan
 from wiring.diagnosis.readers.figures import Figures, normalise
 from wiring.diagnosis.readers.text import place
-from wiring.rules.sglang_metrics import META_COUNTS, MetaCounts
+from wiring.rules.sglang_metrics import META_COUNTS
 from wiring.speed.acceptance import acceptance
 
 _TOTAL = "SGLang avg_spec_accept_length: (accepted drafts + rounds) / rounds since start or flush, at the last log tick"
@@ -54,18 +54,16 @@ def read_meta_info(
     answers: Sequence[Mapping[str, Any]],
     version: str | None = None,
     *,
-    steps: int | None = None,
-    topk: int | None = None,
-    draft_tokens: int | None = None,
     source: str = "meta_info",
+    **given: Any,
 ) -> tuple[Acceptance, ...]:
     """One record per answer that speculated: `meta_info` itself, or the answer of `/generate` that holds it.
 
     The names of the counts tell the release; none of them ever counted the bonus token. Where a release has no counts
     (to 0.5.5.post2), accepted drafts follow from the completion tokens, which a stop within a round makes too few.
+    `given`: fields of `Given`.
     """
-    given = {"version": version, "steps": steps, "topk": topk, "draft_tokens": draft_tokens}
-    context = scan((), source=source, engine="sglang", **given)
+    context = scan((), source=source, **{**given, "engine": "sglang", "version": version})
     records = []
     for index, answer in enumerate(answers, start=1):
         meta = answer.get("meta_info", answer)
@@ -92,36 +90,25 @@ def _answer(source: str, meta: Mapping[str, Any], rounds: int, context: Context)
     per_round = context.per_round
     if per_round is None and isinstance(proposed, int) and proposed % rounds == 0:
         per_round = proposed // rounds  # of a chain; a tree counts all its nodes, which bounds the depth as well
+    histogram = meta.get(names.histogram) if names.histogram else None
+    counted = acceptance(histogram, max(per_round or 0, len(histogram) - 1)) if histogram else None
+    fits = counted is not None and (counted.rounds, counted.correct_drafts) == (rounds, accepted)
     figures = Figures(
         rounds=rounds,
         accepted=accepted,
         drafted=proposed if isinstance(proposed, int) else None,
-        by_position=_marginals(meta, names, rounds, accepted, per_round),
+        by_position=counted.by_position if fits else (),
         position_digits=None,
         rate=meta.get("spec_accept_rate"),
         per_round=per_round,
     )
     found = normalise(source, figures, rule=_COUNTED.format(accepted=names.accepted), condition=condition)
-    histogram = meta.get(names.histogram) if names.histogram else None
-    if not histogram:
+    if counted is None or fits:
         return found
-    summed, drafts = sum(histogram), sum(n * index for index, n in enumerate(histogram))
-    if summed == rounds and drafts == accepted:
-        return found
-    fault = f"the histogram holds {summed} rounds and {drafts} drafts beside {rounds} and {accepted}: no counting rule"
-    told = "; ".join(filter(None, (found.impossible, f"{fault} explains it")))
+    fault = f"the histogram holds {counted.rounds} rounds and {counted.correct_drafts} drafts beside {rounds} and "
+    fault += f"{accepted}: no counting rule explains it"
+    told = "; ".join(filter(None, (found.impossible, fault)))
     return found.model_copy(update={"impossible": told})
-
-
-def _marginals(
-    meta: Mapping[str, Any], names: MetaCounts, rounds: int, accepted: int, per_round: int | None
-) -> tuple[float, ...]:
-    """Shares by position from the histogram; none where it contradicts the counts."""
-    histogram = meta.get(names.histogram) if names.histogram else None
-    if not histogram or sum(histogram) != rounds or sum(n * index for index, n in enumerate(histogram)) != accepted:
-        return ()
-    depth = max(per_round or 0, len(histogram) - 1)
-    return acceptance(histogram, depth).by_position if depth else ()
 
 
 def server_context(info: Mapping[str, Any], version: str | None = None, source: str = "/server_info") -> Context:

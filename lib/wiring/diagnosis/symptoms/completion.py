@@ -35,18 +35,9 @@ def complete(evidence: Evidence) -> Evidence:
 def _from_log(evidence: Evidence) -> tuple[Record, ...]:
     if not evidence.log:
         return ()
-    from wiring.diagnosis.readers import read_lines
+    from wiring.diagnosis.readers import GIVEN, read_lines
 
-    setting = evidence.setting
-    return read_lines(
-        evidence.log,
-        source="log",
-        engine=setting.engine,
-        version=setting.version,
-        steps=setting.steps,
-        topk=setting.topk,
-        draft_tokens=setting.draft_tokens,
-    )
+    return read_lines(evidence.log, **{name: getattr(evidence.setting, name) for name in GIVEN})
 
 
 def _once(records: Iterable[Record]) -> tuple[Record, ...]:
