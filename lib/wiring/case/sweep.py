@@ -24,6 +24,7 @@ from wiring.case.live import PLAIN, Progress, draft_arm, measure_arms, plain_arm
 from wiring.case.store import Case
 from wiring.errors import WiringError
 from wiring.offline.replay import states_of
+from wiring.offline.replay import summarise as count
 from wiring.offline.tree_replay import tree_replay
 from wiring.patch import draft_copy
 from wiring.rules.sglang import Speculation
@@ -181,8 +182,8 @@ def check_sweep(
             source = f"marginals of {arm_name(longest)}"
         elif trees and setting in trees:
             counts = trees[setting]
-            marginals = {p: _of_rounds(rounds, setting.steps) for p, rounds in enumerate(counts)}
-            pooled = _of_rounds([a for rounds in counts for a in rounds], setting.steps)
+            marginals = {p: count(rounds, setting.steps).acceptance_by_position for p, rounds in enumerate(counts)}
+            pooled = count([a for rounds in counts for a in rounds], setting.steps).acceptance_by_position
             source = "replayed without a server"
         else:
             continue
@@ -231,11 +232,6 @@ def _marginals(trials: Sequence[Trial], steps: int) -> dict[int, tuple[float, ..
     """Acceptance by position of each prompt."""
     prompts = sorted({t.prompt for t in trials})
     return {p: _pooled([t for t in trials if t.prompt == p], steps) for p in prompts}
-
-
-def _of_rounds(rounds: Sequence[int], steps: int) -> tuple[float, ...]:
-    """Acceptance by position of accepted counts, one per round."""
-    return tuple(sum(a >= k for a in rounds) / len(rounds) for k in range(1, steps + 1))
 
 
 def _noise(measured: Measurement) -> float | None:
