@@ -160,7 +160,7 @@ def command(monkeypatch, tmp_path):
     def run(server, *arguments):
         attached = RunningServer(server.url, server)
         server.close = lambda: None
-        monkeypatch.setattr("wiring.engine.launch.attach", lambda url, api_key="": attached)
+        monkeypatch.setattr("wiring.engine.launch.attach", lambda url, **options: attached)
         first = ["ab", "--server", server.url, "--prompts", str(tmp_path / "prompts.json"), "--new-tokens", "24"]
         return CliRunner().invoke(app, [*first, *arguments])
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wiring.errors import WiringError
@@ -94,6 +94,7 @@ def test_nothing_costs_less_than_nothing():
     assert model.price(chain(7)).value == pytest.approx(model.price(chain(1)).value)
 
 
+@settings(deadline=None)  # a busy machine
 @given(st.lists(st.floats(0.9, 3.0), min_size=4, max_size=9), st.permutations(range(9)))
 def test_no_price_falls_with_steps_or_width_and_the_order_of_settings_is_nothing(prices, order):
     settings = [PricedRound(s, p) for s, p in zip(MIXED[::-1], prices, strict=False)]
