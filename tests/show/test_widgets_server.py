@@ -38,13 +38,14 @@ def server():
     """Answers paths with what `answers` holds; `seen` are the requests."""
     answers = {"/health": "", "/server_info": INFO, "/metrics": METRICS,
                "/generate": {"output_ids": [4] * 40, "text": "", "meta_info": META}}  # fmt: skip
-    seen = []
+    seen, keys = [], set()
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             path = self.path.partition("?")[0].rstrip("/")
             seen.append((self.command, path, json.loads(body) if body else None))
+            keys.add(self.headers.get("Authorization"))
             answer = answers.get(path)
             payload = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             self.send_response(404 if answer is None else 200)
@@ -60,7 +61,7 @@ def server():
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=http.serve_forever)
     thread.start()
-    http.answers, http.seen, http.url = answers, seen, f"http://127.0.0.1:{http.server_port}"
+    http.answers, http.seen, http.keys, http.url = answers, seen, keys, f"http://127.0.0.1:{http.server_port}"
     yield http
     http.shutdown()
     thread.join()
@@ -97,6 +98,14 @@ def test_of_an_attached_server_its_own_command_tells_what_was_asked(bench, serve
     table = bench.arguments().set_index("name")
     assert table.loc["draft tokens", ["asked", "resolved", "overridden"]].tolist() == [8, 6, True]
     assert "steps + 1" in table.loc["draft tokens", "reason"] and "read only" in bench.state and not bench.ours
+
+
+def test_a_key_is_the_panels_own_or_the_environments(bench, server, monkeypatch):
+    monkeypatch.setenv("SGLANG_API_KEY", "of the environment")
+    bench.attach(server.url)
+    bench.stop()
+    bench.attach(server.url, "my own")
+    assert server.keys == {"Bearer of the environment", "Bearer my own"}
 
 
 def test_live_figures_come_from_the_servers_own_and_nothing_is_sent(bench, server):

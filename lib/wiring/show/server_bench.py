@@ -5,12 +5,13 @@ A server that somebody else runs is only read, until the reader allows requests,
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
 import pandas as pd
 
-from wiring.case.live import Progress, read_prompts, server_spec, start_server
+from wiring.case.live import API_KEY, Progress, read_prompts, server_spec, start_server
 from wiring.case.store import Case
 from wiring.diagnosis.evidence import Acceptance, Speed
 from wiring.diagnosis.readers import read_meta_info, read_metrics, read_server_info
@@ -80,9 +81,13 @@ class ServerBench:
         )
 
     def attach(self, url: str, api_key: str = "") -> None:
-        """Use the server at `url`. Raises WiringError as `wiring.engine.launch.attach` does, and beside another one."""
+        """Use the server at `url`; without `api_key` the one in SGLANG_API_KEY.
+
+        Raises WiringError as `wiring.engine.launch.attach` does, and beside another one.
+        """
         self._free()
-        self._has(self._stack.enter_context(attach(url, api_key=api_key)), asked=None)
+        key = api_key or os.environ.get(API_KEY, "")
+        self._has(self._stack.enter_context(attach(url, api_key=key)), asked=None)
 
     def start(self, draft: bool = True, progress: Progress | None = None) -> None:
         """Start the profile's server, with its draft or plain; returns when it is ready.

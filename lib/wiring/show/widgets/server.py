@@ -20,7 +20,7 @@ def server_panel(bench: ServerBench) -> ipywidgets.VBox:
     url = ipywidgets.Text(
         value=bench.case.profile.engine.url, placeholder="http://127.0.0.1:30000", description="URL", layout=_WIDE
     )
-    key = ipywidgets.Password(description="API key", placeholder="where the server asks for one", layout=_WIDE)
+    key = ipywidgets.Password(description="API key", placeholder="empty: SGLANG_API_KEY, if set", layout=_WIDE)
     may = ipywidgets.Checkbox(description="may be sent requests, not only read", indent=False)
     kind = ipywidgets.ToggleButtons(options=[("with the draft as served", True), ("plain", False)])
     buttons = {name: ipywidgets.Button(description=name.capitalize()) for name in ("attach", "start", "read", "send")}
