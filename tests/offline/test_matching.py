@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from wiring.errors import WiringError
-from wiring.offline.matching import Norm, Rows, compare_slots, diff_layouts, error_curves, match_slots, matched_layout
+from wiring.offline.matching import Norm, Rows, compare_slots, diff_layouts, match_slots, matched_layout
 
 
 def stream(layers=20, rows=40, width=32, seed=0, step=0.5):
@@ -103,15 +103,6 @@ def test_shapes_that_do_not_belong_together():
         match_slots(torch.zeros(40, 3, 31), reference)
     with pytest.raises(WiringError, match="found 1 positions, 21 boundaries"):
         match_slots(torch.zeros(1, 3, 32), reference[:, :1])
-
-
-def test_error_curves_are_lowest_at_the_planted_boundaries():
-    reference = stream()
-    curves = error_curves(served(reference, (0, 3, 11)), reference)
-    assert curves.shape == (3, 21)
-    assert curves.argmin(1).tolist() == [0, 3, 11]
-    expected = ((reference[5] - reference[3]).norm(dim=-1) / reference[5].norm(dim=-1)).max()
-    assert float(curves[1, 5]) == pytest.approx(float(expected), rel=1e-5)
 
 
 def moved(states, shift):

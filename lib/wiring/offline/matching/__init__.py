@@ -4,7 +4,7 @@
 `diff_layouts` says what the slots' verdicts mean against the trained layout.
 """
 
-from wiring.offline.matching.compare import SHIFTS, compare_slots, error_curves, match_slots
+from wiring.offline.matching.compare import SHIFTS, compare_slots, match_slots
 from wiring.offline.matching.difference import LayoutDifference, SlotDifference, diff_layouts
 from wiring.offline.matching.result import (
     BETWEEN,
@@ -47,7 +47,6 @@ __all__ = [
     "SlotMatch",
     "compare_slots",
     "diff_layouts",
-    "error_curves",
     "match_slots",
     "matched_layout",
 ]

@@ -87,20 +87,6 @@ def match_slots(served: Tensor, reference: Tensor, seed: int = 0) -> tuple[SlotM
     return compare_slots(served, reference, shifts=(0,), transforms=(RAW,), spoilt=0.0, seed=seed).matches
 
 
-@torch.no_grad()
-def error_curves(served: Tensor, reference: Tensor) -> Tensor:
-    """The error of each slot against each boundary [n, L+1], largest over positions; shapes as in `match_slots`."""
-    reference = reference.float()
-    slots = served.float().to(reference.device).unbind(1)
-    return torch.stack([torch.stack([_relative(states, b).max() for b in reference]) for states in slots])
-
-
-def _relative(states: Tensor, boundary: Tensor) -> Tensor:
-    """||states - boundary|| / ||boundary|| per row [M]; NaN counts as infinitely far."""
-    distance = (states - boundary).norm(dim=-1) / boundary.norm(dim=-1).clamp_min(1e-12)
-    return distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
-
-
 def _statistics(
     scanned: Scan, slot: int, usable: list[bool], transforms: Sequence[str], spoilt: float
 ) -> dict[str, np.ndarray]:
