@@ -1,4 +1,4 @@
-"""What a check found in a file: one dataclass for every reader and lint rule."""
+"""What a check found in a file, for every reader; lint's own name faults by number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Finding:
     next thing to do.
     """
 
-    kind: str
+    kind: str | int
     severity: Severity
     where: str
     evidence: str

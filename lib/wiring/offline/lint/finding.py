@@ -5,27 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from wiring.files.findings import Severity
+from wiring.files.findings import Finding
 
 
 @dataclass(frozen=True)
-class LintFinding:
+class LintFinding(Finding):
     """One thing that is, or may be, wrong with how a draft is served.
 
     `kind` is the number of the fault in `wiring.rules.faults.FAULTS`. An "error" makes the draft's proposals wrong or
-    keeps the server from starting, a "warning" may, a "note" is good to know. `where` names file and field or tensor,
-    `evidence` what was found against what was expected, `remedy` the next thing to do.
+    keeps the server from starting.
     """
 
     kind: int
-    severity: Severity
-    where: str
-    evidence: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        text = f"{self.where}: {self.evidence}"
-        return f"{text}. {self.remedy}" if self.remedy else text
 
     def as_json(self) -> dict[str, Any]:
         """The five fields, as JSON holds them."""
