@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wiring.boundary import Dialect, to_boundaries
+from wiring.engine.cpu.version import installed_sglang
 from wiring.engine.memory import available_bytes, needed_bytes
 from wiring.engine.ports import is_free
 from wiring.engine.preflight_gpu import check_gpus
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from wiring.engine.launch import ServerSpec
 
 _FITTING = ("fc.weight", "lm_head.weight", "d2t")  # the draft's tensors whose sizes depend on the target
-
-
-def installed_sglang() -> str | None:
-    """The version of SGLang in this environment, or None; SGLang itself is not imported."""
-    try:
-        return metadata.version("sglang")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def preflight(
