@@ -60,7 +60,8 @@ def test_a_layout_without_states_is_refused_with_what_there_is(explorer, layout)
         explorer.accuracy(layout)
 
 
-def test_a_move_takes_no_time_that_a_hand_would_wait_for(explorer, record_property):
+def test_a_move_takes_no_time_that_a_hand_would_wait_for(opened, record_property):
+    explorer = open_explorer(opened, DEPTHS)  # as a notebook opens it
     spent, waited = [], []
     for layout in [(a, b, 0) for a in (0, 3, 31, 59) for b in (3, 59)]:  # each of them new
         begin, waiting = time.process_time(), time.perf_counter()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wiring.models.reference import ReferenceTarget
     from wiring.offline.standalone import Standalone
 
-DOCUMENTS, WINDOW = 16, 256  # at most so many documents, each with so many of its first tokens
+DOCUMENTS, WINDOW = 12, 96  # at most so many documents, and of each its first tokens: a move stays under 200 ms
 RULE = counting_rule("specforge")
 _MARKS = {"trained": (GREEN, "circle", "solid"), "served": (RED, "square", "dash")}
 _BATCH = 8  # documents that the target runs at once
