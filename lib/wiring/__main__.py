@@ -66,16 +66,27 @@ def resume(
     _print_verdict(result.run)
 
 
-@app.command(epilog="Examples: `wiring report cpu-tiny` · `wiring report /data/runs/mine`")
+@app.command(epilog="Examples: `wiring report cpu-tiny --open` · `wiring report /data/runs/mine --images svg`")
 def report(
-    case: Annotated[str, typer.Argument(help="A run: its name under runs/, or its folder.")], runs: RunsOption = None
+    case: Annotated[str, typer.Argument(help="A run: its name under runs/, or its folder.")],
+    runs: RunsOption = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Show the report in the browser.")] = False,
+    images: Annotated[str, typer.Option("--images", help="Write each figure too, as png or svg, to figures/.")] = "",
 ) -> None:
     """Write summary.json and report.html of a run again, and print the verdict."""
     from wiring.chain.workbook import RUNS, find_run, write_results
 
     folder = find_run(case, runs or RUNS)
-    write_results(folder)
+    page = write_results(folder)
     _print_verdict(folder)
+    if open_it:
+        from wiring.show.browser import show
+
+        show(page)
+    if images:
+        from wiring.show.export import write_figures
+
+        typer.echo(f"Figures: {len(write_figures(folder, images))} in {folder / 'figures'}")
 
 
 @app.command(epilog="Example: `wiring record cpu-tiny`, after `wiring run cpu-tiny`")

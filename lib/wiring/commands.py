@@ -10,6 +10,7 @@ import typer
 
 from wiring.ab_command import AB_EXAMPLES, ab
 from wiring.accuracy_command import EXAMPLES, accuracy
+from wiring.compare_command import COMPARE_EXAMPLES, compare
 from wiring.diagnose_command import DIAGNOSE_EXAMPLES, diagnose
 from wiring.errors import WiringError
 from wiring.lint_command import LINT_EXAMPLES, lint
@@ -36,6 +37,7 @@ def add_to(app: typer.Typer) -> None:
         (diagnose, DIAGNOSE_EXAMPLES),
         (layout, "Examples: `wiring layout` (by rule, no server) · `wiring layout --capture` (in the running server)"),
         (ab, AB_EXAMPLES),
+        (compare, COMPARE_EXAMPLES),
         (rebenchmark, "Examples: `wiring rebenchmark` · `wiring rebenchmark my.yaml --form plugin`"),
     ):
         app.command(epilog=example)(command)

@@ -1,67 +1,72 @@
-"""The report shows the verdict and the figures, and needs nothing from the network."""
+"""The report shows the conclusions and the figures, and needs nothing from the network."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import nbformat
 import plotly.graph_objects as go
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from wiring.case.artefacts import VerdictRow
+from wiring.case.store import RECORDED
+from wiring.chain.run import WORKBOOK
+from wiring.chain.workbook import NOTEBOOKS
+from wiring.diagnosis import check
 from wiring.errors import WiringError
-from wiring.show.report import PLOTLY, WIDGET, notebook_html, verdict_html, write_report
-
-SUMMARY = {
-    "case": "toy <case>",
-    "baseline": {"tok_per_s": 16.71},
-    "as_served": {
-        "tok_per_s": 15.04, "speedup": 0.9, "accept_length": 1.06, "layout": {"prefill": [3, 31, 59], "verify": None},
-    },
-    "cured": {
-        "tok_per_s": 36.8, "speedup": 2.2, "predicted_speedup": 2.31, "accept_length": 2.8,
-        "layout": {"prefill": [0, 3, 31], "verify": [0, 3, 31]},
-    },
-    "conclusions": [
-        {"claim": "the draft is fine", "expected": "0.70 to 0.82", "actual": "0.76", "holds": True},
-        {"claim": "accept length < 2", "expected": "<= 2", "actual": "2.4", "holds": False},
-    ],
-}  # fmt: skip
+from wiring.show import browser
+from wiring.show.conclusions import conclude
+from wiring.show.notebook_page import PLOTLY, WIDGET, figures_in, notebook_html
+from wiring.show.report import write_report
 
 
 class Page(HTMLParser):
-    """What a browser would load from elsewhere, and the text by tag."""
+    """What a browser would load from elsewhere, ids and links within, and the text by table row and list entry."""
 
     def __init__(self, html: str):
         super().__init__()
-        self.loads, self.tags, self.inside, self.rows = [], [], [], []
+        self.loads, self.ids, self.links, self.rows, self.entries, self.inside = [], [], [], [], [], []
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
         if tag == "tr":
             self.rows.append([])
+        if tag == "li" and "ol" in self.inside:
+            self.entries.append("")
         if tag in ("td", "th"):
             self.rows[-1].append("")
+        if tag in ("td", "th", "ol", "li"):
             self.inside.append(tag)
         for name, value in attrs:
             if name in ("src", "data", "srcset") or (tag == "link" and name == "href"):
                 self.loads.append(value)
+            if name == "id":
+                self.ids.append(value)
+            if tag == "a" and name == "href" and value.startswith("#"):
+                self.links.append(value[1:])
 
     def handle_endtag(self, tag):
-        if tag in ("td", "th"):
+        if tag in ("td", "th", "ol", "li"):
             self.inside.pop()
 
     def handle_data(self, data):
-        if self.inside and self.rows:
+        if self.inside and self.inside[-1] in ("td", "th"):
             self.rows[-1][-1] += data
+        elif "li" in self.inside and "ol" in self.inside:
+            self.entries[-1] += data
 
 
 def book(*outputs, prose: str = "# Title"):
     return new_notebook(
-        cells=[new_markdown_cell(prose), new_code_cell("show()", execution_count=1, outputs=list(outputs))]
+        cells=[
+            new_markdown_cell(prose, id="prose"),
+            new_code_cell("show()", id="show", execution_count=1, outputs=list(outputs)),
+        ]
     )
 
 
@@ -71,58 +76,135 @@ def figure(y) -> dict:
     )
 
 
+def stderr(text):
+    return new_output("stream", name="stderr", text=text)
+
+
 @pytest.fixture
-def run(tmp_path):
-    """A run folder with a summary and two executed notebooks."""
-    (tmp_path / "summary.json").write_text(json.dumps(SUMMARY))
-    (tmp_path / "notebooks").mkdir()
-    nbformat.write(book(figure([1, 2, 3]), prose="# One"), tmp_path / "notebooks" / "01_one.ipynb")
+def run(tmp_path, five):
+    """A run folder with five artefacts, one check of which fails, and two executed notebooks."""
+    folder = tmp_path / "toy & <case>"
+    (folder / "notebooks").mkdir(parents=True)
+    broken = check.at_most("accept length < 2", bound=2, actual=2.4)
+    five["02_accuracy"] = five["02_accuracy"].model_copy(
+        update={"conclusions": (*five["02_accuracy"].conclusions, broken)}
+    )
+    for name, artefact in five.items():
+        (folder / f"{name}.json").write_text(artefact.model_dump_json())
+    nbformat.write(book(figure([1, 2, 3]), prose="# One"), folder / "notebooks" / "01_one.ipynb")
     widget = new_output("display_data", {WIDGET: {"model_id": "7"}, "text/plain": "IntSlider()"})
-    second = book(figure([4, 5]), widget, new_output("stream", name="stdout", text="plain words"), prose="# Two")
+    outputs = (
+        stderr("\x1b[31mfirst\n"), figure([4, 5]), figure([6]), widget, stderr("second <b>\n"),
+        new_output("stream", name="stdout", text="plain words"),
+    )  # fmt: skip
+    second = book(*outputs, prose="# Two")
     second.metadata.widgets = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
-    nbformat.write(second, tmp_path / "notebooks" / "02_two.ipynb")
-    return tmp_path
+    nbformat.write(second, folder / "notebooks" / "02_two.ipynb")
+    return folder
+
+
+def body_of(html: str) -> str:
+    return html[html.rindex("</head>") :]
 
 
 def test_report_is_one_file_that_loads_nothing(run):
     path = write_report(run)
     assert path == run / "report.html"
     html = path.read_text()
-    page = Page(html)
-    assert page.loads == []
+    assert Page(html).loads == []
     assert not re.search(r"@import|url\(\s*['\"]?https?:", html[: html.index("<script>")])
     assert html.count("plotly.js v") == 1  # the library, embedded once
-    assert html.count("Plotly.newPlot(") >= 2
-    assert len(html) < 8_000_000
+    assert body_of(html).count("Plotly.newPlot(") == 3
 
 
 def test_report_holds_figures_outputs_and_no_dead_widget(run):
-    html = write_report(run).read_text()
-    body = html[html.rindex("</style>") :]
-    assert body.index("Verdict") < body.index("One</h1>") if "One</h1>" in body else "One" in body
-    drawn = re.findall(r'class="plotly-graph-div"', body)
-    assert len(drawn) == 2
+    body = body_of(write_report(run).read_text())
+    assert body.index("of 6 checks fail.") < body.index("One<")
+    assert len(re.findall(r'class="plotly-graph-div"', body)) == 3
     assert "plain words" in body
     assert "IntSlider" not in body
     assert "Figure()" not in body
 
 
-def test_verdict_stands_on_top_with_every_conclusion():
-    page = Page(verdict_html(SUMMARY))
-    assert ["holds", "the draft is fine", "0.70 to 0.82", "0.76"] in page.rows
-    assert ["FAILS", "accept length < 2", "<= 2", "2.4"] in page.rows
-    assert ["", "plain", "EAGLE-3 as served", "EAGLE-3 cured"] in page.rows
-    assert ["tokens / s", "16.7", "15.0", "36.8"] in page.rows
-    assert ["predicted speed-up", "", "", "2.31"] in page.rows
-    assert ["boundaries served, prefill", "", "(3, 31, 59)", "(0, 3, 31)"] in page.rows
-    assert ["boundaries served, verify", "", "", "(0, 3, 31)"] in page.rows
-    assert "1 of 2 conclusions fail" in verdict_html(SUMMARY)
-    assert [row[0] for row in page.rows if row[0] in ("holds", "FAILS")] == ["FAILS", "holds"]
-    assert "All 1 conclusions hold" in verdict_html({"conclusions": SUMMARY["conclusions"][:1]})
+def test_the_same_run_gives_the_same_bytes(run):
+    assert write_report(run).read_bytes() == write_report(run).read_bytes()
+
+
+def test_progress_is_folded_into_one_piece(run):
+    body = body_of(write_report(run).read_text())
+    assert "<summary>progress and warnings (2 lines)</summary><pre>first\nsecond &lt;b&gt;</pre>" in body
+    assert "output_stderr" not in body
+
+
+def test_five_conclusions_with_their_checks_stand_on_top(run):
+    page = Page(body_of(write_report(run).read_text()))
+    assert len(page.entries) == 5
+    assert [entry[:2] for entry in page.entries] == ["01", "02", "03", "04", "05"]
+    assert "14.0 tok/s with the draft as served against 16.0 without: 0.90x" in page.entries[0]
+    assert "accept length of 1.06." in page.entries[0]
+    assert "77 % under the trained layout (0, 3, 31), 5 % under the served layout (3, 31, 59)" in page.entries[1]
+    assert "1 of 2 checks fail" in page.entries[1] and "✗✓" in page.entries[1]
+    assert "Trained on one layout, served another." in page.entries[2]
+    assert "Under the config cure verify feeds (0, 3, 31)" in page.entries[3]
+    assert "5 of 5 rows hold the embedding" in page.entries[3] and "config, plugin; taken back" in page.entries[3]
+    assert "36.0 tok/s, 2.20x plain decoding; predicted 2.10x" in page.entries[4]
+    assert ["FAILS", "accept length < 2", "<= 2", "2.400"] in page.rows
+    assert ["holds", "two", "1", "1"] in page.rows
+    assert [row[0] for row in page.rows if row[0] in ("holds", "FAILS")][1:3] == ["FAILS", "holds"]
+    assert ["", "plain", "as served", "cured"] in page.rows
+    assert ["tokens / s", "16.0", "14.0", "36.0"] in page.rows
+    assert ["predicted speed-up", "", "", "2.10"] in page.rows
+    assert ["fed in prefill", "", "(3, 31, 59)", "(0, 3, 31)"] in page.rows
+
+
+def test_conclusions_lead_to_the_notebooks_that_there_are(run):
+    page = Page(body_of(write_report(run).read_text()))
+    assert page.links[:2] == ["01_one", "02_two"]
+    assert set(page.links[:2]) <= set(page.ids)
+
+
+def test_failing_checks_are_open_and_all_are_counted(run):
+    body = body_of(write_report(run).read_text())
+    assert body.count("<details open>") == 1
+    assert "<b>1 of 6 checks fail.</b>" in body
+
+
+def test_an_undone_proof_and_the_verdict_are_said(five):
+    rest = dict(named=(), candidates=(), enough_evidence=True, next_check="")
+    named = {
+        key: VerdictRow(**rest, summary=text) for key, text in (("verdict", "Kind 1."), ("verdict_cured", "None."))
+    }
+    five["04_patch"] = five["04_patch"].model_copy(update={"undone": False})
+    five["05_rebenchmark"] = five["05_rebenchmark"].model_copy(update=named)
+    *_, patch, result = conclude(*five.values())
+    assert "NOT taken back" in patch.finding
+    assert result.finding.endswith("As served: Kind 1. Cured: None.")
 
 
 def test_names_cannot_break_the_page(run):
-    assert "<title>Report: toy &lt;case&gt;</title>" in write_report(run).read_text()
+    html = write_report(run).read_text()
+    assert "<title>Report: toy &amp; &lt;case&gt;</title>" in html and "<h1>Report: toy &amp; &lt;case&gt;</h1>" in html
+
+
+def test_paper_gets_what_the_screen_folds(run):
+    html = write_report(run).read_text()
+    printed = html[html.index("@media print") : html.index("</style>")]
+    assert "break-inside:avoid" in printed and ".screen{display:none}" in printed
+    assert 'addEventListener("beforeprint"' in html and "d.open=true" in html
+
+
+def test_the_report_of_the_recorded_run_is_small(tmp_path):
+    folder = tmp_path / "cpu-tiny"
+    folder.mkdir()
+    for path in (RECORDED / "cpu-tiny").glob("0*.json"):
+        shutil.copyfile(path, folder / path.name)
+    path = write_report(folder, [NOTEBOOKS / f"{link.name}.ipynb" for link in WORKBOOK])
+    html = path.read_text()
+    assert 1_000_000 < path.stat().st_size < 8_000_000
+    assert Page(html).loads == []
+    drawn = body_of(html).count("Plotly.newPlot(")
+    assert drawn == sum(len(figures_in(NOTEBOOKS / f"{link.name}.ipynb")) for link in WORKBOOK) >= 9
+    assert len(Page(body_of(html)).entries) >= 5 and "checks hold." in html
 
 
 def test_formulas_become_mathml_and_code_stays(tmp_path):
@@ -147,17 +229,29 @@ def test_a_formula_that_cannot_be_read_is_shown_as_it_is(tmp_path):
     assert "<code>\\alpha_b_c</code>" in notebook_html(path)
 
 
+def test_figures_go_by_the_names_of_their_cells(run):
+    assert list(figures_in(run / "notebooks" / "02_two.ipynb")) == ["show", "show-2"]
+
+
 def test_what_is_missing_is_told(run):
-    (run / "summary.json").unlink()
-    with pytest.raises(WiringError, match="there is no summary to report"):
-        write_report(run)
-    (run / "summary.json").write_text("[]")
-    with pytest.raises(WiringError, match="not an object"):
-        write_report(run)
-    (run / "summary.json").write_text("{")
-    with pytest.raises(WiringError, match="not JSON"):
-        write_report(run)
-    (run / "summary.json").write_text("{}")
     with pytest.raises(WiringError, match="cannot be read"):
         write_report(run, [run / "notebooks" / "09_none.ipynb"])
+    with pytest.raises(WiringError, match="there is no executed notebook"):
+        write_report(run, [])
+    (run / "03_layout.json").write_text("{")
+    with pytest.raises(WiringError, match="03_layout.json.*not an artefact of this release"):
+        write_report(run)
+    (run / "03_layout.json").unlink()
+    with pytest.raises(WiringError, match="03_layout.json: not there yet"):
+        write_report(run)
     assert not (run / "report.html").exists()
+
+
+def test_a_page_is_opened_or_its_place_is_said(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("webbrowser.open", lambda address: bool(asked.append(address)) or len(asked) == 1)
+    for _ in range(2):
+        browser.show(tmp_path / "a b.html")
+    assert asked == [Path(tmp_path, "a b.html").as_uri()] * 2
+    said = capsys.readouterr().out
+    assert said == f"No browser could be started here. Open this file yourself: {tmp_path}/a b.html\n"

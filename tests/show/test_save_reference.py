@@ -18,7 +18,7 @@ PLACE = "import pathlib\nprint(pathlib.Path.cwd().name)"
 @pytest.fixture
 def path(tmp_path):
     """A notebook as an editor saves it: not executed, with metadata of a session."""
-    parameters = new_code_cell("rows: int = 3", id="parameters")
+    parameters = new_code_cell("rows: int = 3  # how many", id="parameters")
     parameters.metadata.update(tags=["parameters"], execution={"iopub.status.busy": "2026-01-01"}, collapsed=False)
     cells = [parameters, *(new_code_cell(code, id=name) for name, code in
                            (("figure", FIGURE), ("widget", WIDGET), ("place", PLACE)))]  # fmt: skip

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from wiring.errors import WiringError
 from wiring.files import notebook as files_notebook
 from wiring.files.atomic import write_text
-from wiring.show.report import WIDGET
+from wiring.show.notebook_page import WIDGET
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -1,0 +1,106 @@
+"""An executed notebook as HTML that works offline.
+
+nbconvert's own pages load MathJax, require.js and widgets from the network, and show no plotly figure. Here each
+plotly output becomes HTML over one plotly.js of the page, formulas become MathML, widgets are left out, and progress is
+folded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wiring.errors import WiringError
+from wiring.files import notebook as files_notebook
+from wiring.show.page import figure_html
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+PLOTLY = "application/vnd.plotly.v1+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+# Code first, so that a dollar sign in it is left alone; then display and inline formulas.
+_MATH = re.compile(r"```.*?```|`[^`\n]*`|\$\$(?P<display>.+?)\$\$|\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?!\d)", re.S)
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def read_notebook(path: Path) -> NotebookNode:
+    """The executed notebook at `path`. Raises WiringError where it is missing or cannot be read."""
+    nbformat = files_notebook.nbformat()
+    try:
+        return nbformat.read(path, as_version=4)
+    except (OSError, ValueError, nbformat.ValidationError) as error:
+        raise WiringError(
+            "the executed notebook cannot be read", where=path, found=str(error).splitlines()[0]
+        ) from error
+
+
+def notebook_html(path: Path) -> str:
+    """The body of one executed notebook as HTML that needs nothing from outside but plotly.js on the page."""
+    notebook = read_notebook(path)
+    from nbconvert import HTMLExporter
+
+    notebook.metadata.pop("widgets", None)
+    formulas: list[str] = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _take_math(cell.source, formulas)
+        elif cell.cell_type == "code":
+            cell.outputs = _offline(cell.outputs, f"{path.stem}-{cell.get('id', cell.execution_count)}")
+    body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
+    return re.sub(r"FORMULA(\d+)END", lambda match: formulas[int(match[1])], body)
+
+
+def figures_in(path: Path) -> dict[str, dict]:
+    """The plotly figures of an executed notebook by the id of their cell; a second one of a cell gets -2, and so on."""
+    found: dict[str, dict] = {}
+    for cell in read_notebook(path).cells:
+        drawn = [output.data[PLOTLY] for output in cell.get("outputs", ()) if PLOTLY in output.get("data", {})]
+        for number, one in enumerate(drawn, start=1):
+            found[f"{cell.id}-{number}" if number > 1 else cell.id] = one
+    return found
+
+
+def _offline(outputs: Sequence[NotebookNode], name: str) -> list[NotebookNode]:
+    """Plotly outputs as HTML; a widget's left out, because it is dead without a kernel; stderr folded, in one piece."""
+    told = "".join(output.text for output in outputs if output.get("name") == "stderr")
+    shown = []
+    for place, output in enumerate(outputs):
+        data = output.get("data", {})
+        if WIDGET in data or output.get("name") == "stderr":
+            continue
+        if PLOTLY in data:
+            data["text/html"] = figure_html(data[PLOTLY], f"{name}-{place}")
+        shown.append(output)
+    if told:
+        text = escape(_ESCAPES.sub("", told).strip("\n"))
+        lines = text.count("\n") + 1
+        folded = f"<details><summary>progress and warnings ({lines} lines)</summary><pre>{text}</pre></details>"
+        nbformat = files_notebook.nbformat()
+        shown.insert(0, nbformat.v4.new_output("display_data", {"text/html": folded}))
+    return shown
+
+
+def _take_math(source: str, formulas: list[str]) -> str:
+    """Put a word in the place of each formula (Markdown would read its stars and underscores), keep its MathML."""
+
+    def keep(match: re.Match) -> str:
+        formula = match["display"] or match["inline"]
+        if formula is None:
+            return match[0]
+        formulas.append(_mathml(formula, "block" if match["display"] else "inline"))
+        return f"FORMULA{len(formulas) - 1}END"
+
+    return _MATH.sub(keep, source)
+
+
+def _mathml(formula: str, display: str) -> str:
+    import latex2mathml.converter
+
+    try:
+        return latex2mathml.converter.convert(formula.strip(), display=display)
+    except Exception:  # whatever a formula trips over, its source is readable
+        return f"<code>{escape(formula)}</code>"
