@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from wiring.chain.hygiene import problems
 from wiring.chain.run import WORKBOOK
@@ -14,8 +16,14 @@ from wiring.chain.run import WORKBOOK
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
-def test_the_five_notebooks_are_there():
-    assert [path.stem for path in NOTEBOOKS] == [link.name for link in WORKBOOK]
+def test_the_index_and_the_five_notebooks_are_there():
+    assert [path.stem for path in NOTEBOOKS] == ["00_index", *(link.name for link in WORKBOOK)]
+
+
+def test_the_index_links_to_the_five_in_order():
+    index = nbformat.read(NOTEBOOKS[0], as_version=4)
+    text = "".join(cell.source for cell in index.cells if cell.cell_type == "markdown")
+    assert re.findall(r"\]\((\w+\.ipynb)\)", text) == [f"{link.name}.ipynb" for link in WORKBOOK]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -95,6 +103,18 @@ def _unseen_by_papermill(book):
     book.cells[0].source = 'rows: str = "a=b"'
 
 
+def _without_help(book):
+    book.cells[0].source = "rows: int = 3"
+
+
+def _help_cut_in_the_value(book):
+    book.cells[0].source = 'rows: str = "a # b"  # how many'
+
+
+def _long_prose(book):
+    book.cells.append(new_markdown_cell("\n".join(["word"] * 26), id="prose"))
+
+
 def _kernel(book):
     book.metadata.kernelspec["name"] = "my-gpu"
 
@@ -126,6 +146,9 @@ def _machine_path(book):
         (_papermill_times, "cell double: metadata 'papermill'"),
         (_second_parameters_cell, "needs exactly one code cell with the tag 'parameters' (found 2)"),
         (_unseen_by_papermill, "papermill sees the parameters [], the cell declares ['rows']"),
+        (_without_help, "parameter rows has no comment"),
+        (_help_cut_in_the_value, "papermill sees rows = \"a, not 'a # b'"),
+        (_long_prose, "cell prose: 26 lines, more than 25"),
         (_kernel, "kernel 'my-gpu' instead of 'python3'"),
         (_long, "cell double: 26 lines, more than 25"),
         (_large, "300000 or more"),
@@ -136,6 +159,13 @@ def _machine_path(book):
 def test_each_fault_is_seen(book, check, spoil, said):
     spoil(book)
     assert any(said in text for text in check(book)), check(book)
+
+
+@pytest.mark.filterwarnings("ignore::nbformat.warnings.DuplicateCellId")
+def test_two_cells_of_one_id_are_seen_although_nbformat_mends_them_in_silence(book, tmp_path):
+    book.cells[1].id = book.cells[0].id
+    (tmp_path / "book.ipynb").write_text(json.dumps(book))
+    assert "2 cells with the id parameters" in problems(tmp_path / "book.ipynb")
 
 
 def test_a_file_that_is_no_notebook_is_a_problem(tmp_path):

@@ -1,0 +1,26 @@
+"""The committed notebooks, executed and saved twice on one machine, have the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from wiring.chain.hygiene import problems
+from wiring.show.save_reference import save_reference
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+pytestmark = pytest.mark.long  # minutes for all of them; what makes it so is tested on small ones in tests/show
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_saved_twice_a_notebook_has_the_same_bytes(path, tmp_path):
+    copy = tmp_path / path.name
+    shutil.copyfile(path, copy)
+    save_reference(copy)
+    first = copy.read_bytes()
+    assert save_reference(copy) is False
+    assert copy.read_bytes() == first
+    assert problems(copy) == []
