@@ -119,7 +119,7 @@ def rebenchmark(
     from wiring.show.progress import say
 
     case = open_case(profile=profile, run=run, measure="live")
-    measured = measure_cured(case, _choose(_plan(case.profile), form), progress=say)
+    measured = measure_cured(case, _plan(case.profile).cure(form), progress=say)
     _print_arms(case, measured, (PLAIN, AS_SERVED, CURED), as_json)
 
 
@@ -133,16 +133,7 @@ def _plan(profile):
     plan = plan_cures(SUPPORTED, read_target_config(profile.target).raw, config, profile.layout)
     if not plan.cures:
         raise WiringError("there is nothing to measure a cure of", where=profile.draft, found=plan.advice)
-    return plan.cures
-
-
-def _choose(cures, form: str):
-    if not form:
-        return cures[0]
-    for cure in cures:
-        if cure.form == form:
-            return cure
-    raise WiringError("no such cure here", where="--form", expected=", ".join(c.form for c in cures), found=form)
+    return plan
 
 
 def _print_arms(case, measured, names: Sequence[str], as_json: bool) -> None:

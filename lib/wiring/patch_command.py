@@ -47,7 +47,7 @@ def plan_command(
 ) -> None:  # fmt: skip
     """Which cures there are, least invasive first, and why a smaller one does not do."""
     _, _, plan = _planned(sglang, target, draft, layout, cuda_graphs)
-    cures = [_chosen(plan, form)] if form and plan.cures else plan.cures
+    cures = [plan.cure(form)] if form and plan.cures else plan.cures
     found, lines = _as_json(plan, cures), _in_words(plan, cures)
     if not plan.cures and not plan.nothing_to_do:
         _refuse(WiringError(plan.advice), found, as_json, lines)
@@ -63,7 +63,7 @@ def diff_command(
     from wiring.patch.plan import cure_diff
 
     folder, tree, plan = _planned(sglang, target, draft, layout, cuda_graphs)
-    cure = None if plan.nothing_to_do else _chosen(plan, form)
+    cure = None if plan.nothing_to_do else plan.cure(form)
     text = plan.advice if cure is None else cure_diff(cure, folder, tree)
     typer.echo(json.dumps({"diff": "" if cure is None else text}) if as_json else text)
 
@@ -87,7 +87,7 @@ def apply_command(
     if plan.nothing_to_do:
         _tell({"done": [plan.advice]}, as_json)
         return
-    cure = _chosen(plan, form)
+    cure = plan.cure(form)
     if out is None:
         raise WiringError(
             "the draft needs other ids, and its own files are never written",
@@ -210,19 +210,6 @@ def _planned(
     asked = read_json(draft / "config.json", "the draft's config")
     plan = plan_cures(_release(tree), config.raw, asked, wanted, tree=tree, cuda_graphs=cuda_graphs)
     return draft, tree, plan
-
-
-def _chosen(plan: CurePlan, form: str) -> Cure:
-    if form and form not in ("config", "plugin", "source"):
-        raise WiringError("no such form", where="--form", expected="config, plugin or source", found=form)
-    for cure in plan.cures:
-        if form in ("", cure.form):
-            return cure
-    told = [short.reason for short in plan.short if short.form == form]
-    raise WiringError(
-        f"the {form} form does not do here" if form else "no cure is known", where=f"SGLang {plan.version}",
-        found=told[0] if told else plan.advice,
-    )  # fmt: skip
 
 
 def _sites(tree: SglangTree, architecture: str, wanted: Layout | None) -> list[dict[str, Any]]:

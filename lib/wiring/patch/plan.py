@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from wiring.boundary import Dialect, Layout, Phase, check_layout, from_boundaries
+from wiring.errors import WiringError
 from wiring.patch.draft_copy import preview
 from wiring.patch.forms import EMBEDDING_SWITCH, Form, with_ids
 from wiring.patch.source import GRAPH_SITES, Change, Edit, Refusal, SglangTree, needed_edits, prepare
@@ -76,6 +77,19 @@ class CurePlan:
     def nothing_to_do(self) -> bool:
         """Whether the wanted layout is served already."""
         return _phases(self.now, self.wanted) == _EVERY
+
+    def cure(self, form: str = "") -> Cure:
+        """The cure of this form, by default the first. Raises WiringError, with the reason, where there is none."""
+        if form and form not in list(Form):
+            raise WiringError("no such form", where="--form", expected=", ".join(Form), found=form)
+        for cure in self.cures:
+            if form in ("", cure.form):
+                return cure
+        told = [short.reason for short in self.short if short.form == form]
+        raise WiringError(
+            f"the {form} form does not do here" if form else "no cure is known", where=f"SGLang {self.version}",
+            found=told[0] if told else self.advice,
+        )  # fmt: skip
 
 
 def plan_cures(
