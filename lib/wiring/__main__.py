@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -109,14 +110,16 @@ def clean(
     runs: RunsOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete run folders. A folder that no run made is left alone."""
+    """Delete run folders, and those of notebooks that ran alone (alone-PROFILE). Any other folder is left as it is."""
     from wiring.chain.folder import RunFolder
-    from wiring.chain.workbook import RUNS, find_run, run_folders
+    from wiring.chain.workbook import RUNS, alone_folders, find_run, run_folders
 
     root = runs or RUNS
     if bool(cases) == everything:
         raise WiringError("say which runs to delete", expected="names, or --all")
-    folders = run_folders(root) if everything else [find_run(case, root) for case in cases or ()]
+    alone = {} if runs else alone_folders(root)  # they are made in the workbook's own folder, never elsewhere
+    named = [alone.get(case) or find_run(case, root) for case in cases or ()]
+    folders = [*run_folders(root), *alone.values()] if everything else named
     if not folders:
         typer.echo(f"No runs in {root}.")
         return
@@ -127,7 +130,10 @@ def clean(
         if not typer.confirm(f"Delete {len(folders)} run folder(s)?"):
             return
     for folder in folders:
-        RunFolder(folder).remove()
+        if folder in alone.values():
+            shutil.rmtree(folder)
+        else:
+            RunFolder(folder).remove()
         typer.echo(f"Deleted {folder}")
 
 

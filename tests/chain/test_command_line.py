@@ -170,6 +170,19 @@ def test_clean_deletes_only_runs(call, runs):
     assert (runs / "thesis" / "chapter.txt").read_text() == "mine"
 
 
+def test_clean_deletes_what_notebooks_left_that_ran_alone(call, runs, monkeypatch):
+    """They do so in the workbook's own folder of runs; what is called so in another is somebody else's."""
+    for name in ("alone-one", "alone-two"):
+        (runs / name / "logs").mkdir(parents=True)
+    assert call("clean", "--all", "--runs", runs, "--yes")[0] == 0
+    assert left(runs) == ["alone-one", "alone-two", "thesis"]
+    monkeypatch.setattr("wiring.chain.workbook.RUNS", runs)
+    assert call("clean", "alone-one", "--yes")[0] == 0
+    assert left(runs) == ["alone-two", "thesis"]
+    assert call("clean", "--all", "--yes")[0] == 0
+    assert left(runs) == ["thesis"]
+
+
 def test_clean_asks_and_deletes_nothing_where_nobody_answers(call, runs, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     status, out, err = call("clean", "--all", "--runs", runs)

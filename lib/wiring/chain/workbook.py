@@ -112,6 +112,12 @@ def run_folders(run_root: str | Path = RUNS) -> list[Path]:
     return sorted(path for path in Path(run_root).glob("*") if is_run_folder(path))
 
 
+def alone_folders(run_root: Path) -> dict[str, Path]:
+    """By name, where notebooks worked that ran without a run folder: alone-PROFILE, as `open_case` makes them."""
+    found = sorted(path for path in run_root.glob("alone-*") if path.is_dir() and not is_run_folder(path))
+    return {path.name: path for path in found}
+
+
 def recorded_call(run: Path) -> tuple[Path, dict[str, object]]:
     """The profile and the overrides that a run folder was made with."""
     record = read_record(run) or {}
