@@ -44,10 +44,13 @@ def test_paths_are_relative_to_the_file(tmp_path, good):
     "change, message",
     [
         ({"name": "Bad Name"}, "field name"),
-        ({"targt": "x"}, "field targt.*Extra inputs"),
+        ({"targt": "x"}, "field targt: unknown field; did you mean target"),
+        ({"benchmark": {"promts": 8}}, "field benchmark.promts: unknown field; did you mean prompts"),
+        ({"engine": {"xyz": 8}}, "field engine.xyz: unknown field; there are device, dtype"),
+        ({"nmae": "x", "validation_accuracy": 7}, "field nmae.*To correct too: validation_accuracy"),
         ({"target": "nowhere"}, "field target.*no such file or folder"),
         ({"validation_accuracy": 75}, "field validation_accuracy.*less than or equal to 1"),
-        ({"trained_layout": [0, 3, 32]}, "boundary 32"),
+        ({"trained_layout": [0, 3, 32]}, "field trained_layout: boundary 32 is not in states.boundaries"),
         ({"trained_layout": [-1, 2, 30]}, "field trained_layout.0"),
         ({"speculation": {"steps": 0}}, "field speculation.steps"),
         ({"engine": {"device": "tpu"}}, "field engine.device"),
@@ -66,6 +69,12 @@ def test_a_missing_field_and_a_broken_file(tmp_path, good):
         load_profile(write(tmp_path, {k: v for k, v in good.items() if k != "draft"}))
     (tmp_path / "mine.yaml").write_text("a: [1")
     with pytest.raises(WiringError, match="not readable as YAML"):
+        load_profile(tmp_path / "mine.yaml")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(good) + "name: other\n")
+    with pytest.raises(WiringError, match="name stands twice in line"):
+        load_profile(tmp_path / "mine.yaml")
+    (tmp_path / "mine.yaml").write_bytes(yaml.safe_dump(good).encode() + "# gr\xfc\xdfe\n".encode("latin-1"))
+    with pytest.raises(WiringError, match="mine.yaml: not a text file in UTF-8"):
         load_profile(tmp_path / "mine.yaml")
     with pytest.raises(WiringError, match="no such profile.*cpu-tiny"):
         load_profile("nope")

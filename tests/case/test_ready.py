@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,4 +89,18 @@ def test_so_does_a_readers_own_profile_whose_files_are_all_there(no_gpu, tmp_pat
     path.write_text(json.dumps(raw | {"name": "mine", "engine": {"device": "cuda", "dtype": "bfloat16"}}))
     with pytest.raises(WiringError, match="mine.yaml, field engine.device: there is no GPU .*expected 1 CUDA"):
         run_workbook(path, run_root=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_draft_of_another_width_ends_the_chain_before_a_server_is_started(tmp_path, wiring_call):
+    raw = yaml.safe_load((PROFILES / "cpu-tiny.yaml").read_text())
+    for name in ("target", "draft", "prompts"):
+        raw[name] = str((PROFILES / raw[name]).resolve())
+    raw["states"]["path"] = str((PROFILES / raw["states"]["path"]).resolve())
+    shutil.copytree(raw["draft"], tmp_path / "draft")
+    config = tmp_path / "draft" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 999, "target_hidden_size": 999}))
+    (tmp_path / "mine.yaml").write_text(json.dumps(raw | {"name": "mine", "draft": str(tmp_path / "draft")}))
+    status, out, told = wiring_call("run", tmp_path / "mine.yaml", "--runs", tmp_path / "runs")
+    assert (status, out) == (2, "") and "the draft does not fit the target: hidden size" in told
     assert not (tmp_path / "runs").exists()

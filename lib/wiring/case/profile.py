@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from wiring.boundary import Layout
 from wiring.errors import WiringError
@@ -132,14 +133,14 @@ class Profile(_Strict):
     accuracy: AccuracyAsked = AccuracyAsked()
     expected: Expected = Expected()
 
-    @model_validator(mode="after")
-    def _trained_states_are_saved(self) -> Profile:
-        absent = [b for b in self.trained_layout if b not in self.states.boundaries]
-        if absent:
-            raise ValueError(
-                f"trained_layout names boundary {absent[0]}, which is not in states.boundaries {self.states.boundaries}"
-            )
-        return self
+    @field_validator("trained_layout")
+    @classmethod
+    def _trained_states_are_saved(cls, layout: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        if states := info.data.get("states"):  # absent where it is wrong itself, and told
+            absent = [b for b in layout if b not in states.boundaries]
+            if absent:
+                raise ValueError(f"boundary {absent[0]} is not in states.boundaries {states.boundaries}")
+        return layout
 
     @property
     def layout(self) -> Layout:
@@ -178,23 +179,59 @@ def read_profile(name_or_path: str | Path) -> Profile:
     For what is known before a file is touched: is this machine one for the profile?
     """
     path = profile_path(name_or_path)
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise WiringError("not readable as YAML", where=path, found=str(error).replace("\n", " ")) from None
+    raw = _read_yaml(path)
     if not isinstance(raw, dict):
         raise WiringError("a profile is a mapping of fields", where=path, found=type(raw).__name__)
     try:
         return Profile.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "profile"
+        # A misspelt field makes two errors where it was required: the misspelling tells more.
+        errors = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+        first, field = errors[0], ".".join(str(part) for part in errors[0]["loc"]) or "profile"
+        problem, found = first["msg"].removeprefix("Value error, "), repr(first["input"])[:120]
+        if first["type"] == "extra_forbidden":
+            problem = _unknown(first["loc"])
+        elif first["type"] == "missing":
+            found = ""
+        others = sorted({".".join(map(str, e["loc"])) for e in errors[1:]} - {field})
+        also = f"To correct too: {', '.join(others)}; README.md" if others else "README.md"
         raise WiringError(
-            first["msg"].removeprefix("Value error, "),
-            where=f"{path}, field {field}",
-            found=repr(first["input"])[:120],
-            remedy=f"{len(error.errors())} field(s) to correct; README.md lists them",
+            problem, where=f"{path}, field {field}", found=found, remedy=f"{also} lists the fields"
         ) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, but a key that stands twice is an error: the second would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader: makes plain values only
+    except UnicodeDecodeError as error:
+        raise WiringError("not a text file in UTF-8", where=path, found=str(error), remedy="Save it as UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise WiringError("not readable as YAML", where=path, found=f"{error.problem}{at}") from None
+    except yaml.YAMLError as error:
+        raise WiringError("not readable as YAML", where=path, found=str(error).replace("\n", " ")) from None
+
+
+def _unknown(where: tuple[int | str, ...]) -> str:
+    """What to say of a field that no model has, with the name that it may have been meant for."""
+    model: Any = Profile
+    for part in where[:-1]:
+        model = model.model_fields[part].annotation
+    near = get_close_matches(str(where[-1]), model.model_fields, 1)
+    return "unknown field" + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(model.model_fields)}")
 
 
 def _existing(profile: Path, field: str, value: Path) -> Path:

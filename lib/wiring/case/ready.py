@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from wiring.case.live import attach_server
+from wiring.case.live import attach_server, server_spec
 from wiring.case.profile import Profile
 from wiring.engine.launch import RunningServer
+from wiring.engine.preflight import preflight
 from wiring.engine.preflight_gpu import check_gpus
 from wiring.errors import WiringError
 
@@ -34,6 +35,14 @@ def check_ready(
     for field, drafts in (("url", True), ("plain_url", False)):
         if address := getattr(engine, field):
             _check_attached(f"{where}, field engine.{field}", address, drafts, attach)
+
+
+def check_pair(profile: Profile) -> None:
+    """Refuse a target and a draft that no server could serve together, before minutes are spent on the first one.
+
+    Raises WiringError as `wiring.engine.preflight.preflight` does.
+    """
+    preflight(server_spec(profile, draft=profile.draft))
 
 
 def _check_attached(where: str, address: str, drafts: bool, attach: Callable[[str], RunningServer]) -> None:

@@ -27,15 +27,19 @@ def run_workbook(
 ) -> ChainResult:
     """Run the five notebooks on a profile (a name or a YAML file), then write summary.json and report.html.
 
-    Raises WiringError as `run_chain` does, for a profile that is not valid, and for one that this machine cannot serve.
+    Raises WiringError as `run_chain` does, for a profile that is not valid, for one that this machine cannot serve, and
+    for a draft that does not fit the target.
     """
     from wiring.case.profile import load_profile, profile_path, read_profile
-    from wiring.case.ready import check_ready
+    from wiring.case.ready import check_pair, check_ready
     from wiring.case.store import validate_artefact
 
     path = profile_path(profile)
     check_ready(read_profile(path), path)  # first: without a GPU a path that is missing too is no news
-    load_profile(path)
+    loaded = load_profile(path)
+    plan = plan_chain(path, run_root=run_root, notebooks_dir=NOTEBOOKS, overrides=overrides)
+    if not resume or any(step.state != "ran" for step in workbook_steps(plan)):
+        check_pair(loaded)
     return run_chain(
         path,
         run_root=run_root,
