@@ -1,7 +1,7 @@
 # `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-live test-variants test-layouts test-long peers releases benchmarks lint notebooks lab kernel-gpu tiny clean
+.PHONY: help setup run test test-live test-variants test-layouts test-long test-browser peers releases benchmarks lint notebooks lab kernel-gpu tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
@@ -65,7 +65,7 @@ run: setup ## the five notebooks on a profile, to runs/<case>/report.html; goes 
 	profile=$(PROFILE_PATH); $(ENTER); exec $(PY) -m wiring run "$$profile" $(RUN)
 
 # What starts no server runs side by side; servers run one after the other, or they would starve each other.
-OWN_GOALS := not live and not peers and not benchmark and not variants and not long and not layouts and not releases
+OWN_GOALS := not live and not peers and not benchmark and not variants and not long and not layouts and not releases and not browser
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300
 
 test: setup ## all tests but those with a goal of their own, and nbval on the notebooks
@@ -87,6 +87,18 @@ test-layouts: setup ## what SGLang's CPU server feeds the draft of each target f
 
 test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts, all planted faults (15 minutes)
 	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m long
+
+# A Chromium is looked for and, on Debian as root, installed: Playwright's own would come from a host of its own.
+test-browser: setup ## the notebooks, their widgets and the report in a browser; pictures of them in runs/browser (5 minutes)
+	$(ENTER); $(PY) -I lib/wiring/bootstrap.py --browser
+	if ! $(PY) -c 'from wiring.show.export import find_browser; find_browser()' 2>/dev/null; then
+	  if [ "$$(id -u)" != 0 ] || ! type -P apt-get >/dev/null; then
+	    echo "No Chromium or Chrome was found. Debian: apt install chromium; or name one in BROWSER_PATH." >&2; exit 2
+	  fi
+	  echo "Installing Debian's chromium; usually 1 minute, 400 MB."
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core
+	fi
+	exec $(PY) -m pytest -s tests/browser -m browser
 
 peers: setup ## the same numbers as other trainers' own code, installed beside it in .venv-peers (2.6 GB)
 	$(PEERS); exec $(PY) -m pytest tests/peers -m peers

@@ -1,10 +1,11 @@
-"""Make `.venv` what pyproject.toml asks for: `python3 -I lib/wiring/bootstrap.py [--route cpu|gpu] [--peers]`.
+"""Make `.venv` what pyproject.toml asks for: `python3 -I lib/wiring/bootstrap.py [--route ROUTE] [--browser|--peers]`.
 
 Standard library only, because it runs before anything is installed. What is installed is a list of
 steps; each leaves a digest of its pins in `.venv/wiring-installed.json` when it is through, and a step
 whose digest stands there is skipped. So nothing is installed twice, a changed pin is, and an
-interrupted installation is continued: the digest is written last. With `--peers` the same is done for
-`.venv-peers`: other trainers' packages, which pin libraries of their own and so cannot share `.venv`.
+interrupted installation is continued: the digest is written last. With `--browser` the package
+that the browser tests drive one with is installed too. With `--peers` the same is done for `.venv-peers`:
+other trainers' packages, which pin libraries of their own and so cannot share `.venv`.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ def choose_route(asked: str, has_device=has_cuda_device) -> str:
     return "gpu" if has_device() else "cpu"
 
 
-def plan(project: dict, route: str) -> tuple[Step, ...]:
-    """The steps of a route, in order, from the pins in pyproject.toml."""
+def plan(project: dict, route: str, browser: bool = False) -> tuple[Step, ...]:
+    """The steps of a route, in order, from the pins in pyproject.toml; with `browser` what drives one as the last."""
     extras = project["project"]["optional-dependencies"]
     settings = project["tool"]["wiring"]["bootstrap"]
     if route == PEERS:
@@ -136,6 +137,8 @@ def plan(project: dict, route: str) -> tuple[Step, ...]:
         )
         bare = Step("sglang", "SGLang without CUDA", "20 s", tuple(extras["cpu-nodeps"]), ("--no-deps",))
         steps = (tools, packages, bare, last)
+    if browser:
+        steps += (Step("browser", "Playwright, without a browser", "10 s, 140 MB", tuple(extras["browser"])),)
     return steps
 
 
@@ -278,14 +281,14 @@ def explain_failure(step: Step, log: Path) -> str:
     return f"pip could not install {step.name}. Log: {log}\n  {end}"
 
 
-def ensure(root: Path, route: str, *, runner=run_logged, say=print) -> tuple[str, ...]:
+def ensure(root: Path, route: str, *, browser: bool = False, runner=run_logged, say=print) -> tuple[str, ...]:
     """Bring the environment of `route` under `root` up to date; the names of the steps that had to run.
 
     `runner(command, log, step)` runs pip and returns its exit status. Raises Refusal where a step fails;
     what was installed before it stays and is not installed again.
     """
     environment = environment_of(root, route)
-    steps = plan(read_project(root), route)
+    steps = plan(read_project(root), route, browser)
     wanted = identity(root, route)
     stamp = read_stamp(environment)
     same = all(stamp.get(key) == value for key, value in wanted.items())
@@ -351,6 +354,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--route", default=os.environ.get(ROUTE_VARIABLE, ""), help="cpu, gpu or auto: which SGLang (default: auto)"
     )
+    parser.add_argument("--browser", action="store_true", help="what the browser tests drive a browser with, too")
     parser.add_argument("--peers", action="store_true", help="the other trainers' packages, into .venv-peers")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -359,7 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
         with alone(root):
             route = PEERS if options.peers else choose_route(options.route)
             began = time.monotonic()
-            ran = ensure(root, route)
+            ran = ensure(root, route, browser=options.browser)
             if ran:
                 print(f"Installed {', '.join(ran)} in {time.monotonic() - began:.0f} s ({route} route).", flush=True)
     except Refusal as refusal:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from importlib import metadata
@@ -171,7 +173,8 @@ def test_ci_runs_the_tests_and_passes_their_status_on(copy, tmp_path, status):
     )
     assert (ran.returncode == 0) == (status == 0)
     side_by_side, servers, *_ = [line.split("|") for line in ran.stdout.strip().splitlines() if "|pytest|" in line]
-    kept_out = "not live and not peers and not benchmark and not variants and not long and not layouts and not releases"
+    own = ("live", "peers", "benchmark", "variants", "long", "layouts", "releases", "browser")
+    kept_out = " and ".join(f"not {marker}" for marker in own)
     for asked in (side_by_side, servers):
         assert asked[:5] == [str(copy), "plotly_mimetype", "-m", "pytest", "tests"]
     assert {"notebooks", "--nbval", "--nbval-current-env", f"not server and {kept_out}"} <= set(side_by_side)
@@ -195,6 +198,22 @@ def test_make_lab_registers_the_kernel_and_opens_the_index(copy):
 
 def test_make_kernel_gpu_registers_the_other_kernel(copy):
     assert make("kernel-gpu", cwd=copy).stdout.strip().split("|")[2:-1] == ["-m", "wiring.kernel", "--gpu"]
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_make_test_browser_installs_what_drives_one_and_says_where_none_is_to_be_had(copy, tmp_path, found):
+    tools = tmp_path / "tools"  # a machine without apt-get
+    tools.mkdir()
+    for name in ("make", "bash", "dirname", "id"):
+        (tools / name).symlink_to(shutil.which(name))
+    (tools / "python3").symlink_to(sys.executable)
+    python = copy / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nprintf "%s|" "$@"; echo; [ "$1" != -c ] || exit {int(not found)}\n')
+    ran = make("test-browser", cwd=copy, PATH=str(tools))
+    drives, looks, *tests = [line.split("|")[:-1] for line in ran.stdout.splitlines()]
+    assert drives == ["-I", "lib/wiring/bootstrap.py", "--browser"] and "find_browser()" in looks[1]
+    assert tests == ([["-m", "pytest", "-s", "tests/browser", "-m", "browser"]] if found else [])
+    assert (ran.returncode == 0) == found and ("apt install chromium" in ran.stderr) != found
 
 
 def test_make_run_takes_a_profile_from_where_it_was_called(copy, tmp_path):

@@ -24,6 +24,7 @@ test = ["test==1"]
 cpu = ["torch==1"]
 cpu-nodeps = ["sglang==1"]
 gpu = ["sglang==1"]
+browser = ["driver==1"]
 [project.scripts]
 toy = "toy:main"
 [tool.wiring.bootstrap]
@@ -68,9 +69,9 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def install(project, route="cpu", **pip) -> FakePip:
+def install(project, route="cpu", browser=False, **pip) -> FakePip:
     runner = FakePip(**pip)
-    ensure(project, route, runner=runner, say=lambda text: None)
+    ensure(project, route, browser=browser, runner=runner, say=lambda text: None)
     return runner
 
 
@@ -110,6 +111,16 @@ def test_peers_have_an_environment_of_their_own(project):
     edit(project, '"trainer==1"', '"trainer==2"')
     assert install(project, bootstrap.PEERS).names == ["trainers"]
     assert install(project).names == []
+
+
+def test_what_drives_a_browser_is_installed_where_it_is_asked_for_and_then_stays(project):
+    assert "browser" not in install(project).names
+    calls = dict(install(project, browser=True).calls)
+    assert list(calls) == ["browser"] and calls["browser"][-1] == "driver==1"
+    assert install(project, browser=True).names == install(project).names == []
+    edit(project, '"driver==1"', '"driver==2"')
+    assert install(project).names == []
+    assert install(project, browser=True).names == ["browser"]
 
 
 def test_the_route_of_make_cannot_be_the_peers():
@@ -298,7 +309,7 @@ def test_the_plan_of_this_repository_takes_every_pin(pytestconfig):
             *(extras[name] for name in names)
         )
         assert wanted <= planned
-    assert set(extras) == {"lab", "test", "gpu", "cpu", "cpu-nodeps"}
+    assert set(extras) == {"lab", "test", "browser", "gpu", "cpu", "cpu-nodeps"}
 
 
 def test_digest_does_not_depend_on_words(project):
