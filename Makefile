@@ -131,7 +131,7 @@ lab: setup ## JupyterLab on notebooks/, the index first; without a browser it pr
 kernel-gpu: setup ## register the kernel wiring-gpu in .venv, with this shell's CUDA, NCCL, SGLang and cache variables
 	$(ENTER); exec $(PY) -m wiring.kernel --gpu
 
-tiny: setup ## make the tiny target, draft and states in data/tiny again from a seed (about 20 minutes)
+tiny: setup ## make the tiny target, draft and states in data/tiny again from a seed (about 30 minutes)
 	$(ENTER); exec $(PY) -m wiring.tiny
 
 clean: ## remove run folders (asks first) and caches; .venv stays

@@ -181,7 +181,7 @@ def main() -> None:
             _tell_programs(WiringError(usage().rstrip("."), remedy="See --help"))
         if ended.code == 130:  # typer ends so on Ctrl-C, in silence
             print(
-                "wiring: interrupted; `wiring run` goes on where it stopped, others begin again.",
+                "wiring: interrupted; `wiring run` and `resume` go on where they stopped, others begin again.",
                 file=sys.stderr,
             )
         raise

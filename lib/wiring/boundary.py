@@ -91,7 +91,7 @@ def check_layout(layout: Iterable[int], num_layers: int | None = None) -> None:
 
 
 def describe(boundary: int, num_layers: int | None = None) -> str:
-    """Name a boundary in words: "embedding", "after layer 3", "after the last layer"."""
+    """Name a boundary in words: "embedding", "after 3 layers", "after the last layer"."""
     if boundary == 0:
         return "embedding"
     if boundary == num_layers:

@@ -45,11 +45,11 @@ class Link:
 
 
 WORKBOOK = (
-    Link("01_throughput_symptom", "01_throughput", "4 minutes"),
+    Link("01_throughput_symptom", "01_throughput", "3 minutes"),
     Link("02_standalone_accuracy", "02_accuracy", "1 minute"),
-    Link("03_layout_diff", "03_layout", "1 minute"),
+    Link("03_layout_diff", "03_layout", "2 minutes"),
     Link("04_embedding_capture_patch", "04_patch", "2 minutes"),
-    Link("05_rebenchmark", "05_rebenchmark", "8 minutes"),
+    Link("05_rebenchmark", "05_rebenchmark", "7 minutes"),
 )
 
 

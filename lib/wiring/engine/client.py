@@ -50,7 +50,7 @@ class ServerClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise WiringError(
-                "not the address of a server", where="server.url", expected="http://HOST:PORT", found=repr(url),
+                "not the address of a server", where="engine.url", expected="http://HOST:PORT", found=repr(url),
                 remedy="Write the address with http:// in front",
             )  # fmt: skip
         self.url = url.rstrip("/")
@@ -93,7 +93,7 @@ class ServerClient:
         raise WiringError(
             "something answers here, but it is not an SGLang server", where=self.url,
             expected="SGLang's /server_info", found=f"HTTP {response.status_code}",
-            remedy="Check server.url: host, port and a path prefix if a proxy adds one",
+            remedy="Check engine.url or --server: host, port and a path prefix if a proxy adds one",
         )  # fmt: skip
 
     def generate(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from wiring.boundary import describe
 from wiring.case.artefacts import LayoutDiff, Patch, Rebenchmark
 from wiring.case.store import validate_artefact
 from wiring.files.atomic import replacing
@@ -40,8 +41,7 @@ def draw(layout: LayoutDiff, patch: Patch, rebenchmark: Rebenchmark, path: Path)
     slots.imshow(right, vmin=0, vmax=1, cmap=ListedColormap([ORANGE, GREEN]), aspect="auto", alpha=0.7)
     for y, row in enumerate(rows.values()):
         for x, boundary in enumerate(row):
-            name = "embedding" if boundary == 0 else f"after layer {boundary}"
-            slots.text(x, y, name, ha="center", va="center", fontsize=9)
+            slots.text(x, y, describe(boundary), ha="center", va="center", fontsize=9)
     slots.set_xticks(range(len(layout.trained)), [f"slot {i}" for i in range(len(layout.trained))])
     slots.set_yticks(range(len(rows)), list(rows))
     slots.tick_params(length=0)

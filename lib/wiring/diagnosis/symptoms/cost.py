@@ -113,7 +113,8 @@ def _dear(cost: RoundCost, evidence: Evidence) -> Iterator[Symptom]:
         return
     if cost.allowed is None or _batch(cost.row, evidence) > BATCH:
         return
-    text += f"; {cost.steps} draft steps account for {cost.allowed:.1f}. Break-even is accept length {cost.ratio:.2f}"
+    text += f"; with {cost.steps} draft steps up to {cost.allowed:.1f} is ordinary. "
+    text += f"Break-even is accept length {cost.ratio:.2f}"
     if cost.ratio > TOLERANCE * cost.allowed:
         yield Symptom("round_dear", True, 1.0, "R", text, cost.row.source)
     elif cost.ratio <= cost.allowed:
