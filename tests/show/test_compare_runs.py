@@ -71,7 +71,7 @@ def test_an_upgrade_is_compared_and_named(make):
 
     result, rows = held(make, upgrade)
     assert [(one.what, one.a, one.b) for one in result.differences] == [("SGLang", "0.5.23", "0.5.24")]
-    assert result.note == "What changed goes with one thing: SGLang."
+    assert result.note.endswith("the reason for a change: SGLang.")
     assert (rows["cured, tokens / s"].a, rows["cured, tokens / s"].b) == ("36.00", "27.00")
     assert rows["cured, tokens / s"].change == "x 0.75" and rows["cured, accept length"].change == "-0.50"
     assert rows["cured, acceptance by position"].change == "(-0.10)"
@@ -150,7 +150,7 @@ def test_two_changes_at_once_are_told(make, tmp_path):
         files["05_rebenchmark"]["form"] = "plugin"
 
     result, _ = held(make, two)
-    assert result.note.startswith("SGLang, form of the cure changed at once")
+    assert result.note.startswith("SGLang, form of the cure differ at once")
 
 
 def test_target_and_draft_are_known_by_their_files_and_not_by_their_place(make, tmp_path):

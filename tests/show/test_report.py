@@ -189,7 +189,7 @@ def test_names_cannot_break_the_page(run):
 def test_paper_gets_what_the_screen_folds(run):
     html = write_report(run).read_text()
     printed = html[html.index("@media print") : html.index("</style>")]
-    assert "break-inside:avoid" in printed and ".screen{display:none}" in printed
+    assert "break-inside:avoid" in printed and ".screen,.modebar{display:none!important}" in printed
     assert 'addEventListener("beforeprint"' in html and "d.open=true" in html
 
 

@@ -265,8 +265,8 @@ def _note(differences: Sequence[Difference]) -> str:
     if not names:
         return "SGLang, draft and cure are the same in both: a change is noise, or a thing that no run writes down."
     if len(names) == 1:
-        return f"What changed goes with one thing: {names[0]}."
-    return f"{', '.join(names)} changed at once: no change below can be put down to one of them alone."
+        return f"One thing differs that can be the reason for a change: {names[0]}."
+    return f"{', '.join(names)} differ at once: no change below can be put down to one of them alone."
 
 
 def _said(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+import plotly.graph_objects as go
 from pydantic import ValidationError
 
 from wiring.case.compare import Comparison, Row, Run
@@ -28,7 +29,9 @@ def write_comparison(path: Path, comparison: Comparison, runs: tuple[Run, Run]) 
     )
     known = f"<table><tr><th></th><th>{a}</th><th>{b}</th></tr>{differing}</table>" if differing else "<p>Nothing.</p>"
     rows = "".join(map(_row, comparison.rows))
-    drawn = "".join(f"<div>{_throughput(run, place)}</div>" for place, run in enumerate(runs))
+    drawn = "".join(
+        f"<div>{figure_html(one, f'throughput-{place}')}</div>" for place, one in enumerate(_throughput(runs))
+    )
     body = (
         f"<h1>{a} and {b}</h1><h2>What is not the same</h2>{known}<p>{escape(comparison.note)}</p>"
         f'<h2>Side by side</h2><table><tr><th></th><th>{a}</th><th>{b}</th><th>change</th><th></th></tr>{rows}</table>'
@@ -44,10 +47,15 @@ def _row(row: Row) -> str:
     return f'<tr{kind}><th>{escape(row.name)}</th>{cells}<td class="why">{escape(why)}</td></tr>'
 
 
-def _throughput(run: Run, place: int) -> str:
-    try:
-        arms = [ArmResult.model_validate(run.at(f"05_rebenchmark.{name}")) for name in _ARMS]
-    except ValidationError:
-        return ""  # of another release: its figures stand in the table
-    figure = figures.throughput(arms, rule=str(run.at("05_rebenchmark.rate_rule")))
-    return figure_html(figure.update_layout(title_text=f"Throughput, {run.name}", width=600), f"throughput-{place}")
+def _throughput(runs: tuple[Run, Run]) -> list[go.Figure]:
+    """The throughput of each run on one scale; none of a run whose artefact is of another release."""
+    drawn = []
+    for run in runs:
+        try:
+            arms = [ArmResult.model_validate(run.at(f"05_rebenchmark.{name}")) for name in _ARMS]
+        except ValidationError:  # its figures stand in the table
+            continue
+        figure = figures.throughput(arms, rule=str(run.at("05_rebenchmark.rate_rule")), width=600)
+        drawn.append(figure.update_layout(title_text=f"Throughput, {run.name}"))
+    highest = max((arm.y[0] + arm.error_y.array[0] for figure in drawn for arm in figure.data), default=0)
+    return [figure.update_yaxes(range=[0, 1.05 * highest]) for figure in drawn]

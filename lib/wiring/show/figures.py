@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 _FLOOR = 1e-3  # errors below are all "equal" to the eye
 
 
-def throughput(arms: Sequence[ArmResult], predicted: float | None = None, rule: str = RATE_RULE) -> go.Figure:
+def throughput(
+    arms: Sequence[ArmResult], predicted: float | None = None, rule: str = RATE_RULE, width: int = 760
+) -> go.Figure:
     """Tokens per second of each arm, median and quartiles; `predicted` tok/s as a mark over the last arm."""
-    fig = figure("Throughput", "", "output tokens per second")
+    fig = figure("Throughput", "", "output tokens per second", width=width)
     for arm in arms:
         low, high = arm.tok_per_s_quartiles
         colour = ARM_COLOURS.get(arm.arm, PURPLE)

@@ -28,7 +28,7 @@ _PRINT = """
 @media print{
 @page{margin:12mm}
 body{font-size:10pt;max-width:none;margin:0;padding:0}
-a{color:inherit;text-decoration:none} .screen{display:none} summary{list-style:none}
+a{color:inherit;text-decoration:none} .screen,.modebar{display:none!important} summary{list-style:none}
 h1,h2,h3{break-after:avoid} tr,figure,.plotly-graph-div,.highlight{break-inside:avoid}
 section{break-before:page} pre{white-space:pre-wrap} .plotly-graph-div{zoom:.85}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}

@@ -22,7 +22,7 @@ _STYLE = """
 ol.conclusions{list-style:none;margin:0;padding:0} ol.conclusions li{border-left:5px solid #00795a;padding:0 0 0 .8rem}
 ol.conclusions li+li{margin-top:.7rem} ol.conclusions li.fails{border-color:#b34700}
 ol.conclusions h2{font-size:1.05rem;margin:0} ol.conclusions p{margin:.1rem 0} ol.conclusions a{color:inherit}
-ol.conclusions summary{font-size:.9rem} .mark{letter-spacing:.1em}
+ol.conclusions summary{font-size:.9rem} summary .mark{letter-spacing:.1em}
 @media (max-width:60rem){.first{display:block}}
 section{border-top:2px solid #d0d7de;margin-top:2.5rem;max-width:60rem}
 .highlight{padding:.1rem .7rem;border-radius:6px} .highlight,details pre{background:#f6f8fa}
