@@ -126,10 +126,9 @@ def run(lab: Lab, kernel: str, cells: list[str]) -> str:
     return printed
 
 
-def test_python3_of_the_notebooks_and_wiring_are_the_same_python(lab):
+def test_the_index_runs_in_the_kernel_that_it_names_which_is_the_python_of_wiring(lab):
     index = json.loads(Path(__file__).parents[2].joinpath("notebooks", "00_index.ipynb").read_text())
     assert index["metadata"]["kernelspec"]["name"] == "python3"
     cells = ["".join(cell["source"]) for cell in index["cells"] if cell["cell_type"] == "code"]
     tell = "import os, sys\nprint(sys.prefix, os.environ['PLOTLY_RENDERER'], os.path.basename(os.getcwd()))"
     assert run(lab, "python3", [*cells, tell]).splitlines()[-1] == f"{sys.prefix} plotly_mimetype notebooks"
-    assert run(lab, "wiring", [tell]).splitlines()[-1] == f"{sys.prefix} plotly_mimetype notebooks"

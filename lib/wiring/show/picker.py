@@ -33,8 +33,9 @@ class Picker(ipywidgets.VBox):
             options=list(self._options.items()), value=chosen, description="Case", style=_WIDE
         )
         self.other = ipywidgets.Text(
-            description="or another profile", placeholder="path of a YAML file", continuous_update=False, style=_WIDE
-        )
+            description="or another profile", placeholder="path of a YAML file", continuous_update=False, style=_WIDE,
+            layout={"width": "32em"},
+        )  # fmt: skip
         self.refresh = ipywidgets.Button(description="Look again", icon="refresh")
         self.measure = ipywidgets.Dropdown(
             options=[("on the server, now", "live"), ("read what was recorded", "recorded")],
