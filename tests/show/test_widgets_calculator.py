@@ -45,7 +45,7 @@ def test_the_recorded_case_gives_what_was_measured(recorded):
     for arm, assumed in recorded.values():
         out = calc.outcome(assumed)
         assert out.accept_length == pytest.approx(arm.accept_length)  # 1 + the sum of the marginals
-        assert out.tok_per_s == pytest.approx(arm.tok_per_s, rel=0.1)  # the prefill is left out
+        assert out.tok_per_s == pytest.approx(arm.tok_per_s, rel=0.15)  # the prefill is left out
         assert out.draft_tokens == 6 and assumed.draft_tokens == 8
 
 

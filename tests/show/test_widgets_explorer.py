@@ -44,6 +44,7 @@ def test_accuracies_are_those_of_the_evaluation(opened, explorer, layout):
     assert explorer.accuracy(layout) == pytest.approx([d.accuracy for d in report.depths], abs=2.5 / explorer.rows)
 
 
+@pytest.mark.long  # the target in transformers takes some seconds
 def test_with_the_target_every_boundary_is_there_and_the_saved_ones_give_the_same(case, opened):
     saved = open_explorer(opened, 2, documents=2, window=48)
     every = open_explorer(opened, 2, documents=2, window=48, reference=load_reference(case))
