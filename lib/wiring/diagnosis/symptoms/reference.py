@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import hypot
+from operator import mul
 from typing import Literal
 
 from wiring.diagnosis.evidence import Accuracy, Evidence
@@ -42,16 +45,27 @@ class Curve:
     def accept_length(self, steps: int) -> Estimate:
         """Expected accept length (bonus included) of a chain of `steps`: 1 + the sum of the running products.
 
-        The bounds are those of all depths at once, so wider than 95 %.
+        A conditional curve counts at each depth the rows that the depth before left, so the errors of its depths are
+        independent and add in quadrature. Elsewhere all depths count the same rows and err together: the bounds are
+        those of all depths at once.
         """
-        totals = []
-        for bound in ("value", "low", "high"):
-            product, total = 1.0, 1.0
-            for k in range(steps):
-                product *= getattr(self.at(k), bound)
-                total += product
-            totals.append(total)
-        return Estimate(*totals, counted=all(depth.counted for depth in self.depths))
+        values = [depth.value for depth in self.depths]
+        total = _chain_length(values, steps)
+        bounds = []
+        for bound in ("low", "high"):
+            at = [getattr(depth, bound) for depth in self.depths]
+            moved = [_chain_length(at, steps) - total]
+            if self.conditional:
+                moved = [_chain_length([*values[:k], one, *values[k + 1 :]], steps) - total for k, one in enumerate(at)]
+            bounds.append(hypot(*moved))
+        counted = all(depth.counted for depth in self.depths)
+        return Estimate(total, total - bounds[0], total + bounds[1], counted)
+
+
+def _chain_length(shares: Sequence[float], steps: int) -> float:
+    """1 + the sum of the running products; below the deepest known depth the share is taken to stay as it is."""
+    conditional = (*shares, *shares[-1:] * steps)[:steps]
+    return 1 + sum(accumulate(conditional, mul))
 
 
 def curves(evidence: Evidence, side: Literal["T", "S"]) -> tuple[Curve, ...]:
