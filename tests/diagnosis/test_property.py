@@ -5,7 +5,18 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wiring.diagnosis.evidence import Acceptance, Accuracy, Argument, Evidence, Fact, Lint, Setting, Slot, Speed
+from wiring.diagnosis.evidence import (
+    Acceptance,
+    Accuracy,
+    Argument,
+    Difference,
+    Evidence,
+    Fact,
+    Lint,
+    Setting,
+    Slot,
+    Speed,
+)
 from wiring.diagnosis.kinds import KINDS
 from wiring.diagnosis.symptoms import SYMPTOMS, Symptom, symptoms_of
 from wiring.diagnosis.verdict import MARGIN, NAMED, diagnose, judge, score
@@ -13,7 +24,7 @@ from wiring.diagnosis.verdict import MARGIN, NAMED, diagnose, judge, score
 FAST = settings(max_examples=60, deadline=None, derandomize=True)
 NAMES = st.sampled_from(sorted(SYMPTOMS))
 LENGTHS = st.floats(1.0, 5.0)
-PARTS = ("lint", "arguments", "accuracy", "slots", "acceptance", "speed", "facts")
+PARTS = ("lint", "arguments", "accuracy", "slots", "acceptance", "differences", "speed", "facts")
 
 
 @st.composite
@@ -47,6 +58,10 @@ RECORDS = {
     "acceptance": st.builds(Acceptance, source=SOURCES, accept_length=LENGTHS, rounds=COUNTS,
                             proposed=st.sampled_from([None, 5]), condition=CONDITIONS,
                             by_position=st.lists(st.floats(0, 1), max_size=5).map(lambda p: tuple(sorted(p)[::-1]))),
+    "differences": st.builds(Difference, source=SOURCES, by=st.sampled_from(["cached", "server"]), a=st.just(False),
+                             b=st.just(True), accept_length_a=LENGTHS, accept_length_b=LENGTHS,
+                             low=st.floats(-1, 0), high=st.floats(0, 1), p_value=st.sampled_from([0.001, 0.5]),
+                             condition=st.sampled_from([{}, {"first_round": True}])),
     "speed": st.builds(Speed, source=SOURCES, arm=st.sampled_from(["plain", "draft", "forced"]), condition=CONDITIONS,
                        tok_per_s=st.floats(1, 100), accept_length=st.one_of(st.none(), LENGTHS),
                        step_s=st.one_of(st.none(), st.floats(0.01, 1)),
@@ -58,7 +73,8 @@ RECORDS = {
                   name=st.sampled_from(["unique_bigram_share", "drafted_ids_low", "map_coverage"]))),
 }  # fmt: skip
 SETTINGS = st.sampled_from(
-    [Setting(), Setting(steps=5, trained_layout=(0, 3, 31), served_layout={"prefill": (3, 31, 59), "verify": None})]
+    [Setting(), Setting(topk=1),
+     Setting(steps=5, trained_layout=(0, 3, 31), served_layout={"prefill": (3, 31, 59), "verify": None})]  # fmt: skip
 )
 EVIDENCE = st.builds(
     Evidence, setting=SETTINGS, **{part: st.lists(one, max_size=6).map(tuple) for part, one in RECORDS.items()}

@@ -1,13 +1,14 @@
 """Readings of the evidence, each against a figure worked out otherwise."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from evidence_builders import alone, measured, states
 
-from wiring.diagnosis.evidence import Argument, Difference, Evidence, Fact, Setting, Slot, Speed
+from wiring.diagnosis.evidence import Accuracy, Argument, Difference, Evidence, Fact, Setting, Slot, Speed
 from wiring.diagnosis.symptoms import complete, symptoms_of
-from wiring.diagnosis.symptoms.estimates import OTHER_PROMPTS, pool, share
+from wiring.diagnosis.symptoms.estimates import OTHER_PROMPTS, SAME_PROMPTS, pool, share
 from wiring.diagnosis.symptoms.layouts import layout_symptom
 from wiring.diagnosis.symptoms.prediction import predictions
 
@@ -61,6 +62,28 @@ def test_the_accept_length_that_the_draft_alone_predicts():
     assert found.expected.value == pytest.approx(3.43, abs=0.005)
     assert found.residual == pytest.approx(1.8 - found.expected.value)
     assert states(evidence)["accept_below_training"] is True
+
+
+@pytest.mark.parametrize("positions", [(0.7, 0.5, 0.3, 0.2), (0.95, 0.9, 0.86, 0.8), (0.3, 0.05, 0.01, 0.001)])
+def test_the_error_of_a_predicted_accept_length_is_that_of_the_rounds_that_it_was_counted_in(positions):
+    # Shares of one sample of rounds by depth: the delta method gives the variance of the rounds themselves.
+    rounds = 1_000_000
+    reached = (1.0, *positions)
+    rows = tuple(Accuracy(source="replay", side="T", depth=k, accuracy=b / a, rows=int(rounds * a), text="served",
+                          conditional=True) for k, (a, b) in enumerate(pairwise(reached)))  # fmt: skip
+    mean = sum(positions)
+    variance = sum((2 * k + 1) * p for k, p in enumerate(positions)) - mean**2
+    (found,) = predictions(complete(Evidence(accuracy=rows, acceptance=(measured(1.8, 900, proposed=4),))))
+    assert found.expected.value == pytest.approx(1 + mean)
+    assert found.expected.error == pytest.approx(math.sqrt(variance * SAME_PROMPTS / rounds), rel=0.01)
+
+
+def test_depths_that_count_the_same_rows_err_together():
+    # all depths 0.03 too low, or 0.03 too high, at once
+    rows = alone(0.7, low=0.67, high=0.73)
+    (found,) = predictions(complete(Evidence(accuracy=rows, acceptance=(measured(2.0),))))
+    assert found.expected.low == pytest.approx(sum(0.67**k for k in range(6)))
+    assert found.expected.high == pytest.approx(sum(0.73**k for k in range(6)))
 
 
 @pytest.mark.parametrize(("rounds", "decided"), [(4, False), (2000, True)])
@@ -150,6 +173,60 @@ def test_the_first_round_against_later_ones(first, later, name):
             measured(None, 4000, (later, later / 2), 2, first_round=False))  # fmt: skip
     found = states(Evidence(acceptance=arms))
     assert found[name] is True and sum(found[n] for n in ("first_round_low", "later_rounds_low") if n in found) == 1
+
+
+def first_rounds(replayed, served, p_value, low, high, topk=1, **more):
+    """The server's first rounds after the prefill against a replay's, and all rounds against the draft alone."""
+    row = Difference(source="first rounds", by="server", a=False, b=True, accept_length_a=replayed, p_value=p_value,
+                     accept_length_b=served, low=low, high=high, condition={"first_round": True})  # fmt: skip
+    return Evidence(setting=Setting(topk=topk), differences=(row,), **more)
+
+
+def test_first_rounds_as_the_draft_alone_and_later_ones_below_tell_the_rows_behind_the_prompt():
+    whole = dict(accuracy=alone(0.7), acceptance=(measured(1.8, 2000),))
+    fine = states(first_rounds(3.1, 3.1, 1.0, 0.0, 0.0, **whole))
+    assert fine["first_round_below_training"] is False and fine["accept_below_training"] is True
+    assert fine["later_rounds_low"] is True
+    low = states(first_rounds(3.1, 1.9, 0.0001, -1.6, -0.8, **whole))
+    assert low["first_round_below_training"] is True and low["later_rounds_low"] is False
+    good = dict(accuracy=alone(0.7), acceptance=(measured(1 + sum(0.7**k for k in range(1, 6)), 2000),))
+    healthy = states(first_rounds(3.1, 3.1, 1.0, 0.0, 0.0, **good))
+    assert healthy["accept_below_training"] is False and "later_rounds_low" not in healthy
+
+
+def test_first_rounds_alone_say_nothing_of_all_rounds_nor_of_a_trees_rows():
+    assert states(first_rounds(3.1, 3.1, 1.0, 0.0, 0.0)) == {
+        "first_round_below_training": False, "falls_with_topk": False
+    }  # fmt: skip
+    assert states(first_rounds(3.1, 1.9, 0.0001, -1.6, -0.8, topk=4)) == {}
+    arms = tuple(measured(length, 4000, server=server, first_round=True)
+                 for length, server in ((3.0, False), (1.9, True)))  # fmt: skip
+    other = measured(2.9, 4000, server=False, first_round=False)
+    found = states(Evidence(setting=Setting(topk=1), acceptance=(*arms, other)))
+    assert found["first_round_below_training"] is True and "accept_below_training" not in found
+
+
+def test_a_fault_that_must_show_somewhere_is_ruled_out_by_all_of_its_places():
+    arms = tuple(measured(3.0, 5000, prompt_tokens=n) for n in (40, 4000))
+    text = Setting(topk=1, target_config={"num_hidden_layers": 4}, batch=1, cuda_graphs=False)
+    first = first_rounds(3.1, 3.1, 1.0, 0.0, 0.0).differences
+    found = states(Evidence(setting=text, acceptance=arms, differences=first, accuracy=alone(0.7)))
+    assert found["positions_tell"] is False and found["graph_or_batch_tells"] is False
+    assert "positions_tell" not in states(Evidence(setting=text, acceptance=arms, accuracy=alone(0.7)))
+    # In the checkpoint's own config the draft alone shows it.
+    assert states(Evidence(setting=text, acceptance=arms, differences=first, accuracy=alone(0.2)))["positions_tell"]
+
+
+def test_where_the_engines_draft_departs_from_a_reference_forward():
+    def departs(value):
+        return states(Evidence(facts=(Fact(source="hooks", letter="P", name="draft_departs_at", value=value),)))
+
+    assert departs("rotation") == {"draft_rotation_differs": True}
+    assert departs("norm") == departs("residual") == {"draft_norm_differs": True}
+    assert departs("embedding") == {"embedding_differs": True}
+    assert len(departs("nothing")) == 5 and not any(departs("nothing").values())  # the file's own faults stay open
+    with pytest.raises(ValueError, match="draft_departs_at is one of"):
+        departs("somewhere")
 
 
 def test_a_draft_that_is_low_with_sound_files_did_not_learn():

@@ -177,7 +177,7 @@ class Difference(Record):
     """P: two arms that differ in one condition, compared request by request, as `wiring ab` does.
 
     `by` is a name of CONDITIONS, `a` and `b` its two values; `low`, `high` bound b's accept length less a's (95 %);
-    `p_value`: share of relabellings that differ as much.
+    `p_value`: share of relabellings that differ as much. `condition`: what both arms share.
     """
 
     by: Annotated[str, AfterValidator(_known_condition)]
@@ -188,6 +188,7 @@ class Difference(Record):
     low: float | None = None
     high: float | None = None
     p_value: Share
+    condition: Condition = Field(default_factory=dict)
 
 
 class Speed(Record):
@@ -230,8 +231,13 @@ class Fact(Record):
     def _value_of_its_type(self) -> Fact:
         told = FACTS[self.name]
         _of_type(self.name, self.value, bool if "(bool)" in told else str if "(str)" in told else float)
+        if self.name == "draft_departs_at" and self.value not in DRAFT_PARTS:
+            raise ValueError(f"draft_departs_at is one of {', '.join(DRAFT_PARTS)}, not {self.value!r}")
         return self
 
+
+# parts of a draft's forward, in the order of computing
+DRAFT_PARTS = ("embedding", "weights", "norm", "rotation", "attention", "residual", "cache rows", "map", "nothing")
 
 FACTS: dict[str, str] = {
     "outputs_equal_plain": "with the draft the server writes the same greedy text as without (bool)",
@@ -267,6 +273,8 @@ FACTS: dict[str, str] = {
     "lint_made": "`wiring lint` saw draft, target and engine: what it did not find of their files is not there (bool)",
     "fc_slots": "states that fc takes, by its weight's shape (int)",
     "fc_slots_served": "states that the engine builds fc for, or feeds it (int)",
+    "draft_departs_at": "first part of the engine's draft that differs from a reference forward of the same head on "
+    f"the same inputs: {', '.join(DRAFT_PARTS)} (str)",
 }
 
 

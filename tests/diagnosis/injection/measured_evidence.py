@@ -176,14 +176,18 @@ def _on_served_states(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
     return tuple(rows)
 
 
-def _replayed(bench: Bench, server: Server) -> Iterator[Accuracy]:
-    """T along the very text that the server decoded: what chains of the draft on its trained states would accept."""
+def _replay(bench: Bench, server: Server, run: Run) -> Served:
+    """Along the very text that the server decoded: what chains of the draft on its trained states would accept."""
 
     def trained(moment: Moment, _states: Tensor) -> Tensor:
         return moment.texts.boundaries[list(server.trained)].permute(1, 2, 0, 3)
 
-    found = serve(bench, Server(server.draft, steps=server.steps, feeds=trained), _capturing(server))
-    rounds = _pooled(found)
+    return serve(bench, Server(server.draft, steps=server.steps, feeds=trained), replace(run, cached=False, batch=1))
+
+
+def _replayed(bench: Bench, server: Server) -> Iterator[Accuracy]:
+    """The replay as accuracies by depth."""
+    rounds = _pooled(_replay(bench, server, _capturing(server)))
     reached = [sum(a >= k for a in rounds) for k in range(server.steps + 1)]
     for depth, (before, right) in enumerate(pairwise(reached)):
         if before:
@@ -285,14 +289,21 @@ def _differences(bench: Bench, server: Server) -> Iterator[Difference]:
     if not flags["chunked"]:
         other = server.with_flags(chunked=True)
         yield _difference("chunked", (False, serve(bench, server, base)), (True, serve(bench, other, base)))
+    alone, served = (_first(found) for found in (_replay(bench, server, base), serve(bench, server, base)))
+    yield _difference("server", (False, alone), (True, served), first_round=True)
 
 
-def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served]) -> Difference:
+def _first(served: Served) -> Served:
+    """The first round of each request alone."""
+    return replace(served, rounds=tuple(rounds[:1] for rounds in served.rounds))
+
+
+def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **condition: Any) -> Difference:
     requests = [[from_rounds(r, prompt=i) for i, r in enumerate(side[1].rounds)] for side in (a, b)]
     found = compare(*requests)
     return Difference(source=f"wiring ab, {by}", by=by, a=a[0], b=b[0], accept_length_a=found.accept_length_a,
                       accept_length_b=found.accept_length_b, low=_finite(found.low), high=_finite(found.high),
-                      p_value=found.p_value)  # fmt: skip
+                      p_value=found.p_value, condition=condition)  # fmt: skip
 
 
 def _speed(server: Server, main: Served) -> tuple[Speed, ...]:

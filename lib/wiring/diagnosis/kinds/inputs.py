@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from wiring.diagnosis.kinds.kind import FaultKind
 
-_LOW = ("accept_below_training", "accept_below_served_states", "first_position_low", "nothing_accepted")
+_LOW = (
+    "accept_below_training", "accept_below_served_states", "first_position_low", "nothing_accepted",
+    "first_round_below_training",
+)  # fmt: skip
 _CHECKPOINT = ("accuracy_low", "accuracy_below_claim")  # a broken checkpoint is broken without a server as well
+_LATER = ("later_rounds_low",)  # what is wrong in every forward of the draft is wrong in its first round as well
 
 KINDS = (
     FaultKind(
@@ -13,10 +17,11 @@ KINDS = (
         "the server runs another speculative algorithm than the draft was trained for: EAGLE for an EAGLE-3 draft",
         "the server's arguments, the draft's config",
         ("nothing_accepted", "algorithm_differs"),
-        ("accept_below_training", "accept_below_served_states", "first_position_low"),
+        ("accept_below_training", "accept_below_served_states", "first_position_low", "first_round_below_training"),
         "lint",
         "Start the server with the draft's own algorithm",
         ("sgl-project/sglang#21272",),
+        excludes=_LATER,
     ),
     FaultKind(
         8,
@@ -24,11 +29,12 @@ KINDS = (
         "the draft's checkpoint, the engine's sharing rule",
         ("embedding_differs", "first_position_low"),
         ("embedding_ranks_differ", "falls_with_tp", "other_engine_fine", "other_head_fine", "nothing_accepted",
-         "accept_below_training", "accept_below_served_states", *_CHECKPOINT),
+         "accept_below_training", "accept_below_served_states", "first_round_below_training", *_CHECKPOINT),
         "lint",
         "Export the trained embedding with the draft, or let every rank take the target's",
         ("lightseekorg/TorchSpec#38", "vllm-project/vllm#50158", "vllm-project/vllm#28549",
          "vllm-project/vllm-ascend#7038"),
+        excludes=_LATER,
     ),
     FaultKind(
         9,
@@ -36,54 +42,59 @@ KINDS = (
         "the draft's checkpoint, its training",
         ("first_position_low", "map_wrong"),
         ("map_missing", "map_changed", "map_arbitrary", "map_covers_little", "drafts_low_ids", "nothing_accepted",
-         "accept_below_training", "accept_below_served_states", "other_head_fine", *_CHECKPOINT),
+         "accept_below_training", "accept_below_served_states", "first_round_below_training", "other_head_fine",
+         *_CHECKPOINT),
         "lint",
         "Ship the map that the lm_head was trained with",
         ("NVIDIA-NeMo/Automodel#2447", "verl-project/verl-SpeCo#66", "sgl-project/SpecForge#534",
          "sgl-project/SpecForge#300"),
+        excludes=_LATER,
     ),
     FaultKind(
         10,
         "a norm or a residual of the draft is applied in training and not in serving, or the other way round",
         "the draft's config, the engine's code",
         (),
-        ("tensors_unused", "later_positions_low", "other_engine_fine", "accuracy_collapses_with_depth", *_LOW,
-         *_CHECKPOINT),
+        ("tensors_unused", "draft_norm_differs", "later_positions_low", "other_engine_fine",
+         "accuracy_collapses_with_depth", *_LOW, *_CHECKPOINT),
         "lint",
         "Set the draft's norm flags as in training, on an engine that honours them",
         ("vllm-project/vllm#14464", "vllm-project/vllm#9565", "sgl-project/SpecForge#879", "vllm-project/vllm#42764",
          "gitea.gahow.org/gahow/xserv"),
+        excludes=_LATER,
     ),
     FaultKind(
         11,
         "the draft is loaded under the target's quantisation, or its own dtype is lost",
         "the server's arguments, the engine's code",
         ("falls_with_draft_quantisation", "draft_quantised_unasked"),
-        ("drafts_one_id", "falls_with_target_quantisation", "other_engine_fine", *_LOW,
+        ("drafts_one_id", "draft_weights_differ", "falls_with_target_quantisation", "other_engine_fine", *_LOW,
          *_CHECKPOINT),
         "load line",
         "Give the draft its own quantisation argument, or none",
         ("sgl-project/sglang#34622", "sgl-project/sglang#28196", "vllm-project/vllm#49133", "vllm-project/vllm#9534"),
+        excludes=_LATER,
     ),
     FaultKind(
         12,
         "the draft's KV cache is kept in a small dtype without scales",
         "the server's arguments",
         ("falls_with_draft_kv_dtype",),
-        ("falls_with_target_quantisation", "later_positions_low", "other_engine_fine",
+        ("draft_attention_differs", "falls_with_target_quantisation", "later_positions_low", "other_engine_fine",
          *_LOW),
         "draft KV dtype",
         "Keep the draft's KV cache in bfloat16",
         ("vllm-project/vllm#24505", "vllm-project/vllm#32165"),
+        excludes=_LATER,
     ),
     FaultKind(
         13,
         "the draft's positions are off: rope scaling dropped, trained context exceeded, multimodal positions, window "
         "ignored",
         "the draft's config, the engine's code",
-        (),
-        ("falls_with_prompt_length", "falls_with_images", "later_positions_low", "engines_agree", "other_engine_fine",
-         *_LOW, *_CHECKPOINT),
+        ("positions_tell",),
+        ("falls_with_prompt_length", "falls_with_images", "later_rounds_low", "draft_rotation_differs",
+         "later_positions_low", "engines_agree", "other_engine_fine", *_LOW, *_CHECKPOINT),
         "lengths",
         "Carry the rope settings over to the draft; beyond its trained context switch it off or train it longer",
         ("vllm-project/speculators#574", "sgl-project/sglang#6783", "vllm-project/speculators#684",

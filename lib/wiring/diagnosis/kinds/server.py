@@ -6,6 +6,7 @@ from wiring.diagnosis.kinds.kind import FaultKind
 
 _BELOW = ("accept_below_training", "accept_below_served_states")
 _OWN = ("engines_agree", "other_head_fine")  # the server's own fault would not be seen elsewhere, nor spare a head
+_AT_ONCE = "first_round_below_training"
 
 KINDS = (
     FaultKind(
@@ -13,8 +14,8 @@ KINDS = (
         "the draft's KV cache holds rows of another request or an older state where the prefix is taken from the cache",
         "the engine's code",
         ("falls_when_cached",),
-        ("falls_with_prefix_cache", "falls_with_time", "restart_cures", "other_engine_fine",
-         "first_position_low", *_BELOW),
+        ("falls_with_prefix_cache", "falls_with_time", "restart_cures", "other_engine_fine", _AT_ONCE,
+         "draft_rows_differ", "first_position_low", *_BELOW),
         "cache",
         "Switch the prefix cache off for speculation, or use a release whose cache key holds the next token",
         ("sgl-project/sglang#10846", "sgl-project/sglang#19897", "sgl-project/sglang#28771"),
@@ -25,7 +26,7 @@ KINDS = (
         "the draft's state is wrong at the end of a prefill chunk, or is not handed over by the prefill server",
         "the engine's code",
         ("falls_when_chunked",),
-        ("falls_after_chunk", "falls_when_handed_over", "first_round_low",
+        ("falls_after_chunk", "falls_when_handed_over", "first_round_low", _AT_ONCE, "draft_rows_differ",
          "falls_with_prompt_length", "other_engine_fine", "first_position_low", *_BELOW),
         "chunks",
         "Prefill in one chunk on one server, or use a release that carries the draft's state over",
@@ -38,19 +39,20 @@ KINDS = (
         "the draft goes on from a wrong row: the KV of its own approximations, of a wrong parent, of rejected drafts",
         "the engine's code",
         ("later_positions_low",),
-        ("falls_with_topk", "falls_with_steps", "later_rounds_low", "other_engine_fine", "first_position_low", *_BELOW),
+        ("falls_with_topk", "falls_with_steps", "later_rounds_low", "draft_rows_differ", "other_engine_fine",
+         "first_position_low", *_BELOW),
         "counters",
         "Write the accepted tokens' KV from the target's states, with the selected parents; draft a chain meanwhile",
         ("vllm-project/vllm#14649", "vllm-project/vllm#14990", "sgl-project/sglang#8409", "kekzl/imp#175"),
-        excludes=_OWN,
+        excludes=(*_OWN, _AT_ONCE),  # a chain's first round reads no row but the prefill's
     ),
     FaultKind(
         18,
         "rows of a replayed graph or of a batch are mixed up: stale padding, wrong indices",
         "the engine's code",
-        (),
-        ("falls_with_cuda_graphs", "falls_with_batch", "outputs_differ", "other_engine_fine",
-         "later_rounds_low", "differs_between_versions", "first_position_low", *_BELOW),
+        ("graph_or_batch_tells",),
+        ("falls_with_cuda_graphs", "falls_with_batch", "outputs_differ", "other_engine_fine", _AT_ONCE,
+         "draft_rows_differ", "later_rounds_low", "differs_between_versions", "first_position_low", *_BELOW),
         "batch 1",
         "Run without the draft's CUDA graph, or use a release that clears the padding",
         ("vllm-project/vllm#17504", "sgl-project/sglang#18647"),
@@ -62,8 +64,8 @@ KINDS = (
         "the engine's code",
         ("differs_between_backends",),
         ("nonfinite", "text_broken", "outputs_differ", "all_accepted", "nothing_accepted",
-         "drafts_one_id", "impossible_figure", "differs_between_versions", "other_engine_fine", *_BELOW,
-         "first_position_low"),
+         "drafts_one_id", "impossible_figure", "draft_attention_differs", "differs_between_versions",
+         "other_engine_fine", _AT_ONCE, *_BELOW, "first_position_low"),
         "text",
         "Use another attention backend",
         ("sgl-project/sglang#4724", "vllm-project/vllm#9534", "sgl-project/sglang#19796"),

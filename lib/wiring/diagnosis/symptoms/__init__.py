@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from wiring.diagnosis.evidence import Evidence
-from wiring.diagnosis.symptoms import acceptance, accuracy, contrasts, cost, facts, lint, prediction, slots, unused
+from wiring.diagnosis.symptoms import (
+    acceptance,
+    accuracy,
+    combined,
+    contrasts,
+    cost,
+    facts,
+    lint,
+    prediction,
+    slots,
+    unused,
+)
 from wiring.diagnosis.symptoms.catalogue import SYMPTOMS, Meaning
 from wiring.diagnosis.symptoms.completion import complete
 from wiring.diagnosis.symptoms.symptom import Letter, Symptom, merge
@@ -19,4 +30,5 @@ def symptoms_of(evidence: Evidence) -> tuple[Symptom, ...]:
     readers of log lines do.
     """
     whole = complete(evidence)
-    return merge(symptom for reader in _READERS for symptom in reader.symptoms(whole))
+    found = merge(symptom for reader in _READERS for symptom in reader.symptoms(whole))
+    return merge((*found, *combined.symptoms(found)))

@@ -27,6 +27,8 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
         yield Symptom("nothing_accepted", True, certainty(drafts), "P", text, source)
     elif drafts.low >= FINE:
         yield Symptom("nothing_accepted", False, certainty(drafts), "P", text, source)
+    elif drafts.counted:  # between the two: to count again tells no more
+        yield Symptom("nothing_accepted", False, 0.0, "P", text, source)
     if drafts.high < min(1, measured.proposed or 1):
         yield Symptom("all_accepted", False, 1.0, "P", text, source)
     elif measured.proposed and measured.rounds and measured.rounds >= ENOUGH:

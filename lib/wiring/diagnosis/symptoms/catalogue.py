@@ -80,6 +80,9 @@ _BY_HAND: dict[str, tuple[Letter, float, float, str]] = {
     "nothing_accepted": ("P", 3, 2, "hardly any draft is accepted"),
     "first_position_low": ("P", 2, 3, "the first draft is accepted far less often than the draft alone is right"),
     "later_positions_low": ("P", 4, 4, "the first draft is as good as it should be, later ones are not"),
+    "first_round_below_training": (
+        "P", 3, 3, "the first round after the prefill already accepts less than the draft alone along the same text"
+    ),
     "accept_below_training": ("P", 2, 4, "the accept length is below what the draft alone predicts"),
     "accept_below_served_states": ("P", 3, 4, "the accept length is below what the draft does on the served states"),
     "capped": ("P", 4, 2, "acceptance ends at fewer drafts than were asked for"),
@@ -91,6 +94,11 @@ _BY_HAND: dict[str, tuple[Letter, float, float, str]] = {
     "text_broken": ("P", 4, 2, "the text itself is garbage"),
     "outputs_differ": ("P", 4, 2, "with the draft the greedy text is another one"),
     "nonfinite": ("P", 6, 3, "states or logits hold NaN or infinity"),
+    "draft_weights_differ": ("P", 6, 0, "the engine's draft has other weights than the reference forward"),
+    "draft_norm_differs": ("P", 6, 0, "the engine's draft norms or adds otherwise than the reference forward"),
+    "draft_rotation_differs": ("P", 6, 0, "the engine's draft rotates otherwise than the reference forward"),
+    "draft_attention_differs": ("P", 5, 0, "the engine's draft attends otherwise than the reference forward"),
+    "draft_rows_differ": ("P", 5, 0, "rows of the draft's KV cache differ from those of the reference forward"),
     "restart_cures": ("P", 5, 3, "a restart or an emptied cache brings the acceptance back"),
     "other_engine_fine": ("P", 3, 0, "another engine serves the same draft well"),
     "engines_agree": ("P", 3, 0, "another engine has the same low acceptance"),
@@ -105,6 +113,9 @@ _BY_HAND: dict[str, tuple[Letter, float, float, str]] = {
     "falls_when_handed_over": ("P", 6, 4, "acceptance falls where another server did the prefill"),
     "later_rounds_low": ("P", 3, 2, "acceptance is low in all rounds but the first after the prefill"),
     "first_round_low": ("P", 4, 2, "acceptance is low in the first round after the prefill"),
+    # one of several must be there: each has its own bits, and all absent speak against
+    "positions_tell": ("P", 0, 3, "acceptance is low at once or by length or images, or the draft alone is low"),
+    "graph_or_batch_tells": ("P", 0, 4, "acceptance falls under CUDA graphs or with the batch size"),
     "falls_with_batch": ("P", 5, 4, "acceptance falls with the batch size"),
     "falls_with_cuda_graphs": ("P", 5, 4, "acceptance falls under CUDA graphs"),
     "falls_with_tp": ("P", 4, 3, "acceptance falls with tensor parallelism"),

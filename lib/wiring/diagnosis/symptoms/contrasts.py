@@ -6,8 +6,8 @@ A contrast that was made and shows nothing is as good as one that shows somethin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from wiring.diagnosis.evidence import Acceptance, Evidence, Value
@@ -46,6 +46,7 @@ class Contrast:
     `order` sorts the values, the suspect ones last; None: none is suspect, the best and the worst are compared.
     `floor` is small where the same prompts are decoded to the same text; it is large where the condition changes the
     text, because a healthy draft is accepted differently on different text. `same`: the symptom where both are alike.
+    `at_once`: the symptom where first rounds after the prefill alone are compared; empty: `symptom` as well.
     """
 
     condition: str
@@ -53,6 +54,7 @@ class Contrast:
     floor: float
     order: Callable[[Value], object] | None
     same: str = ""
+    at_once: str = ""
 
     @property
     def design(self) -> float:
@@ -84,7 +86,7 @@ def _narrow_last(value: Value) -> int:
 SAME_TEXT = 0.05
 SAME_SET = 0.15  # up to this floor both sides decode the same prompts
 CONTRASTS = (
-    Contrast("server", "accept_below_training", SAME_TEXT, _up),
+    Contrast("server", "accept_below_training", SAME_TEXT, _up, at_once="first_round_below_training"),
     Contrast("cached", "falls_when_cached", SAME_TEXT, _up),
     Contrast("prefix_cache", "falls_with_prefix_cache", SAME_TEXT, _up),
     Contrast("hours", "falls_with_time", 0.2, _up),
@@ -121,15 +123,28 @@ CONTRASTS = (
 def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     """Every contrast that the records of acceptance allow."""
     for contrast in CONTRASTS:
-        for arms in _arms(evidence.acceptance, contrast):
-            found = _decide(contrast, arms)
+        for condition, arms in _arms(evidence.acceptance, contrast):
+            asked = _of_rounds(contrast, evidence, condition)
+            found = None if asked is None else _decide(asked, arms)
             if found is not None:
                 yield found
     yield from _tested(evidence)
 
 
-def _arms(records: tuple[Acceptance, ...], contrast: Contrast) -> Iterator[list[tuple[Value, Accepted]]]:
-    """Groups of arms that differ in this condition alone."""
+def _of_rounds(contrast: Contrast, evidence: Evidence, condition: Mapping[str, Value]) -> Contrast | None:
+    """The contrast of what both arms share. Of first rounds alone it may be another symptom, and of a tree's none.
+
+    In a chain a first round reads only rows that the prefill wrote; in a tree it may read a wrong parent's, too.
+    """
+    if not contrast.at_once or condition.get("first_round") is not True:
+        return contrast
+    return replace(contrast, symptom=contrast.at_once) if evidence.setting.topk == 1 else None
+
+
+def _arms(
+    records: tuple[Acceptance, ...], contrast: Contrast
+) -> Iterator[tuple[Mapping[str, Value], list[tuple[Value, Accepted]]]]:
+    """Groups of arms that differ in this condition alone, each with what they share."""
     condition = contrast.condition
     if condition == "steps":  # accept lengths grow with the steps of a healthy draft; its first draft does not change
         records = tuple(_first_alone(record) for record in records if record.by_position)
@@ -143,7 +158,7 @@ def _arms(records: tuple[Acceptance, ...], contrast: Contrast) -> Iterator[list[
         arms = [(value, pooled) for value, rows in _by_value(group, condition)
                 if (pooled := pool(rows, contrast.design)) is not None]  # fmt: skip
         if len(arms) > 1:
-            yield arms
+            yield group[0].condition, arms
 
 
 def _first_alone(record: Acceptance) -> Acceptance:
@@ -168,8 +183,9 @@ def _by_value(records: list[Acceptance], condition: str) -> list[tuple[Value, li
 def _tested(evidence: Evidence) -> Iterator[Symptom]:
     """Differences that were tested request by request: theirs is the better test, the floors are the same."""
     for row in evidence.differences:
-        for contrast in CONTRASTS:
-            if contrast.condition != row.by:
+        for each in CONTRASTS:
+            contrast = _of_rounds(each, evidence, row.condition)
+            if each.condition != row.by or contrast is None:
                 continue
             arms = [(row.a, row.accept_length_a), (row.b, row.accept_length_b)]
             ranked = _ranked(contrast, arms, lambda length: length)
@@ -184,9 +200,8 @@ def _tested(evidence: Evidence) -> Iterator[Symptom]:
             if real or sure:
                 yield Symptom(contrast.symptom, True, 1.0, "P", text, row.source)
                 continue
-            bounds = [bound for bound in (row.low, row.high) if bound is not None]
-            widest = max((abs(bound) for bound in bounds), default=None)
-            if widest is not None and widest < max(NO_FALL, contrast.floor) * (good - 1) and relative < contrast.floor:
+            most = row.high if ranked[-1] is arms[0] else None if row.low is None else -row.low  # that it may fall by
+            if most is not None and most < max(NO_FALL, contrast.floor) * (good - 1) and relative < contrast.floor:
                 name = contrast.same or contrast.symptom
                 yield Symptom(name, bool(contrast.same), 1.0, "P", text, row.source)
 
@@ -221,9 +236,9 @@ def _ranked(
 
 def _text(contrast: Contrast, good_value: Value, good: float, bad_value: Value, bad: float) -> str:
     """Both arms in a sentence."""
-    return (
-        f"accept length {good:.3g} at {contrast.condition} {_shown(good_value)}, {bad:.3g} at {_shown(bad_value)}"
-    )
+    where = "in the first round, " if contrast.symptom == contrast.at_once else ""
+    good_side = f"accept length {good:.3g} at {contrast.condition} {_shown(good_value)}"
+    return f"{where}{good_side}, {bad:.3g} at {_shown(bad_value)}"
 
 
 def _shown(value: Value) -> str:

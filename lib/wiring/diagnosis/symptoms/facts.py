@@ -70,6 +70,11 @@ ROWS = (
     _no("other_engine_fine", "engines_agree"),
     _yes("other_head_fine", "other_head_fine"),
 )
+_DEPARTS = {  # where the engine's draft departs from a reference forward, and what that is
+    "embedding": "embedding_differs", "weights": "draft_weights_differ", "norm": "draft_norm_differs",
+    "residual": "draft_norm_differs", "rotation": "draft_rotation_differs", "attention": "draft_attention_differs",
+    "cache rows": "draft_rows_differ", "map": "map_changed",
+}  # fmt: skip
 
 
 def symptoms(evidence: Evidence) -> Iterator[Symptom]:
@@ -88,6 +93,7 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     yield from _algorithm(known)
     yield from _load_quantisation(evidence, known)
     yield from _slot_count(known)
+    yield from _departure(evidence)
 
 
 def _symptom(name: str, present: bool, fact: Fact, text: str = "", certainty: float = 1.0) -> Symptom:
@@ -153,3 +159,12 @@ def _slot_count(known: dict[str, Fact]) -> Iterator[Symptom]:
     if has is not None and fed is not None and has.value != fed.value:
         text = f"fc takes {has.value} states, the engine builds it for {fed.value}"
         yield Symptom("slots_reordered", True, 1.0, "L", text, has.source)
+
+
+def _departure(evidence: Evidence) -> Iterator[Symptom]:
+    """The first part that differs: nothing is told of later ones, nor of what file and reference have in common."""
+    for fact in evidence.facts:
+        if fact.name == "draft_departs_at" and fact.value == "nothing":
+            yield from (_symptom(name, False, fact) for name in sorted(set(_DEPARTS.values())) if "draft_" in name)
+        elif fact.name == "draft_departs_at":
+            yield _symptom(_DEPARTS[str(fact.value)], True, fact)
