@@ -53,6 +53,7 @@ def test_in_the_run_folder_a_cure_is_applied_proved_and_undone(bench, tree, form
     bench.undo()
     assert not bench.applied and scratch(bench) == [] and contents(tree.package) == before
     assert bench.steps["undo"].state == "done" and "byte for byte" in bench.steps["undo"].text
+    assert bench.steps["apply"].text == bench.steps["prove"].text == f"{form}: taken back since"
 
 
 def test_a_copy_that_somebody_changed_is_not_proved(bench):

@@ -206,6 +206,8 @@ class PatchBench:
             shutil.rmtree(standing.scratch, ignore_errors=True)
             done.append(f"removed {standing.scratch}")
         self._standing = None
+        for step in (self.steps["apply"], self.steps["prove"]):
+            self._set(step.name, step.state, f"{standing.cure.form}: taken back since" if step.text else "")
         same = self._digests() == standing.digests
         done.append(f"draft and SGLang {'are as they were, byte for byte' if same else 'DIFFER from before'}")
         self._set("undo", "done" if same else "failed", "\n".join(done))

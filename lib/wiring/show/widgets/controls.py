@@ -11,6 +11,8 @@ import ipywidgets
 import pandas as pd
 import plotly.graph_objects as go
 
+from wiring.show.template import INK, RED
+
 _PLOTLY = "application/vnd.plotly.v1+json"
 
 
@@ -32,14 +34,14 @@ def _data(one: go.Figure | pd.DataFrame | str) -> dict[str, Any]:
     return {"text/html": one, "text/plain": one}
 
 
-def note(text: str, colour: str = "#57606a") -> str:
+def note(text: str) -> str:
     """A line of small print as HTML."""
-    return f'<small style="color:{colour}">{escape(text)}</small>'
+    return f'<small style="color:{INK}">{escape(text)}</small>'
 
 
 def problem(error: Exception) -> str:
     """An error's sentence as HTML: what a callback shows in place of a traceback that nobody would see."""
-    style = "border-left:4px solid #cf222e;padding:2px 10px;white-space:pre-wrap"
+    style = f"border-left:4px solid {RED};padding:2px 10px;white-space:pre-wrap"
     return f'<div style="{style}">{escape(str(error))}</div>'
 
 

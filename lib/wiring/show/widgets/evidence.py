@@ -16,6 +16,7 @@ _NEED = (
     "Needs no server. Untick a letter to see what the verdict rests on. A row without records says which command would "
     "bring them; `wiring diagnose` weighs a file with evidence of your own."
 )
+_WIDE = ipywidgets.Layout(width="480px")
 
 
 def evidence_board(cases: Mapping[str, Evidence]) -> ipywidgets.VBox:
@@ -40,7 +41,7 @@ def evidence_board(cases: Mapping[str, Evidence]) -> ipywidgets.VBox:
     controls = Controls(
         changed,
         case=ipywidgets.ToggleButtons(options=list(cases), value=first, description="evidence"),
-        kind=ipywidgets.Dropdown(options=kinds, value=kinds[0][1], description="fault"),
+        kind=ipywidgets.Dropdown(options=kinds, value=kinds[0][1], description="fault", layout=_WIDE),
         **boxes,
     )
     controls.changed()

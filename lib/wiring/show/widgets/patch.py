@@ -10,13 +10,15 @@ import ipywidgets
 from wiring.errors import WiringError
 from wiring.patch.forms import Form
 from wiring.show.patch_bench import PatchBench, Question, Step
+from wiring.show.template import BLUE, INK, RED
 from wiring.show.widgets.controls import note, problem, put
 
 _NEED = (
     "Needs no server: files are written and read again. The proof by capture needs one, on the CPU or on a GPU; the "
     "state of `prove` says how."
 )
-_COLOURS = {"not yet": "#8c959f", "done": "#0969da", "failed": "#cf222e"}
+_COLOURS = {"not yet": INK, "done": BLUE, "failed": RED}
+_TOP = "vertical-align:top"
 _WIDE = ipywidgets.Layout(width="600px")
 
 
@@ -83,8 +85,8 @@ def patch_panel(bench: PatchBench) -> ipywidgets.VBox:
 def states_html(steps: tuple[Step, ...]) -> str:
     """The steps with their states as an HTML table."""
     rows = "".join(
-        f'<tr><th style="text-align:left;vertical-align:top">{step.name}</th>'
-        f'<td style="color:{_COLOURS[step.state]};vertical-align:top;padding:0 10px">{step.state}</td>'
+        f'<tr><th style="text-align:left;{_TOP}">{step.name}</th>'
+        f'<td style="color:{_COLOURS[step.state]};{_TOP};white-space:nowrap;padding:0 10px">{step.state}</td>'
         f'<td style="white-space:pre-wrap;text-align:left">{escape(step.text)}</td></tr>'
         for step in steps
     )
