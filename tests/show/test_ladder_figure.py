@@ -41,5 +41,7 @@ def test_prices_stand_at_their_widths_measured_and_fitted_over_the_floor():
     np.testing.assert_allclose(floor.y, (1.02, 1.10, 1.08))
     np.testing.assert_allclose(measured.error_y.array, [1.96 * 0.02] * 3)
     fig = round_price(model, 0.02)
+    assert fig.layout.yaxis.range[1] > 1.8 + 1.96 * 0.02  # whiskers are within
+    assert [text.strip() for text in fig.data[0].text] == ["1 steps, top-1", "5 steps, top-1", "4 steps, top-2"]
     assert "plain steps" in fig.layout.yaxis.title.text and "tokens verified" in fig.layout.xaxis.title.text
     assert "verified token 0.100" in fig.layout.annotations[-1].text.replace("<br>", " ")

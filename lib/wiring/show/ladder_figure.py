@@ -45,7 +45,8 @@ def round_price(model: RoundModel, draft_share: float) -> go.Figure:
     names = ["" if name in names[:place] else name for place, name in enumerate(names)]  # a setting measured twice
     errors = dict(type="data", array=[1.96 * (p.error or 0.0) for p in rows])
     fig.add_scatter(
-        x=x, y=[p.price for p in rows], error_y=errors, mode="markers+text", text=names, textposition="top center",
+        x=x, y=[p.price for p in rows], error_y=errors, mode="markers+text",
+        text=[f"  {name}" for name in names], textposition="middle right",
         marker=dict(color=BLUE, size=10), name="measured (95 %)",
     )  # fmt: skip
     fig.add_scatter(
@@ -56,8 +57,8 @@ def round_price(model: RoundModel, draft_share: float) -> go.Figure:
         x=x, y=[floor_price(p.setting, draft_share) for p in rows], mode="markers", name="floor",
         marker=dict(symbol="line-ew-open", size=24, color=INK, line=dict(width=3)),
     )  # fmt: skip
-    fig.update_yaxes(range=[0, 1.15 * max(p.price for p in rows)])
-    fig.update_xaxes(dtick=1)
+    fig.update_yaxes(range=[0, 1.08 * max(p.price + 1.96 * (p.error or 0.0) for p in rows)])
+    fig.update_xaxes(dtick=1, range=[min(x) - 0.5, max(x) + 1])
     terms = ", ".join(f"{c.name} {c.value:.3f}" for c in model.coefficients)
     return captioned(
         fig,
