@@ -18,7 +18,7 @@ from wiring.show.export import find_browser
 
 sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside this file
 
-SCREEN = {"width": 1440, "height": 1000}
+SCREEN = {"width": 1440, "height": 1600}  # a widget is seen whole
 SETTINGS = {
     "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',  # nothing outside is asked
 }
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(1200))
+            item.add_marker(pytest.mark.timeout(2400))
 
 
 @pytest.fixture(scope="session")

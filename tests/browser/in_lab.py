@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 PLOTLY = "application/vnd.plotly.v1+json"
-END_S = 600  # the longest notebook takes a minute on an idle machine
+END_S = 1800  # the longest notebook takes a minute or two on an idle machine
 
 # What is drawn in an element: the curves, marks, bars and legends of its figures, null while one of them is not drawn.
 DRAWN = """

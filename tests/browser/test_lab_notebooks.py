@@ -23,9 +23,10 @@ def test_run_all_ends_without_an_error_and_draws_every_figure(books, picture, na
     for figure in figures.all():
         figure.scroll_into_view_if_needed()
         book.until(lambda figure=figure: bool(figure.evaluate(f"one => ({DRAWN})(one.parentElement)")), "it is drawn")
+    screen = book.page.viewport_size
     height = book.page.locator(".jp-WindowedPanel-outer").evaluate(WHOLE)
     book.page.set_viewport_size({"width": 1440, "height": min(int(height) + 200, 12_000)})
     book.page.wait_for_timeout(1000)  # what came into view is drawn
     picture(book.page)
-    book.page.set_viewport_size({"width": 1440, "height": 1000})
+    book.page.set_viewport_size(screen)
     assert book.errors == []
