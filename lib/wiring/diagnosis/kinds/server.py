@@ -15,7 +15,7 @@ KINDS = (
         "the engine's code",
         ("falls_when_cached",),
         ("falls_with_prefix_cache", "falls_with_time", "restart_cures", "other_engine_fine", _AT_ONCE,
-         "draft_rows_differ", "first_position_low", *_BELOW),
+         "first_round_low", "draft_rows_differ", "first_position_low", *_BELOW),  # a first round reads the prefix alone
         "cache",
         "Switch the prefix cache off for speculation, or use a release whose cache key holds the next token",
         ("sgl-project/sglang#10846", "sgl-project/sglang#19897", "sgl-project/sglang#28771"),
