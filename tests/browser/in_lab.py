@@ -150,11 +150,9 @@ def row(box, label: str):
     return box.locator(".widget-inline-hbox, .widget-inline-vbox").filter(has=exact)
 
 
-def slide(box, label: str, steps: int = 1) -> None:
-    """Move a slider by the keyboard."""
-    handle = row(box, label).locator(".noUi-handle")
-    for _ in range(abs(steps)):
-        handle.press("ArrowRight" if steps > 0 else "ArrowLeft")
+def slide(box, label: str, key: str = "ArrowRight") -> None:
+    """Move a slider by the keyboard: an arrow is one step, PageUp and PageDown are five."""
+    row(box, label).locator(".noUi-handle").press(key)
 
 
 def button(box, text: str):
