@@ -18,7 +18,7 @@ END_S = 1800  # the longest notebook takes a minute or two on an idle machine
 DRAWN = """
 root => {
   const figures = [...root.querySelectorAll(".js-plotly-plot")];
-  const shapes = figure => [...figure.querySelectorAll(".plot path, .legendtext, .annotation-text, .xtick, .ytick")]
+  const shapes = figure => [...figure.querySelectorAll("svg.main-svg path, svg.main-svg text")]
     .map(one => one.getAttribute("d") ?? one.textContent);
   const open = figure => figure.querySelector("svg.main-svg")?.getBoundingClientRect().height > 0;
   return figures.length && figures.every(open) ? JSON.stringify(figures.map(shapes)) : null;
