@@ -1,7 +1,7 @@
 # `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-live test-variants test-layouts test-long test-browser peers releases benchmarks lint notebooks lab kernel-gpu tiny clean
+.PHONY: help setup run test test-live test-variants test-layouts test-long test-servers test-browser peers releases benchmarks lint notebooks lab kernel-gpu tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
@@ -86,7 +86,10 @@ test-layouts: setup ## what SGLang's CPU server feeds the draft of each target f
 	$(ENTER); exec $(PY) -m pytest -s tests/engine_cpu/test_cpu_served_layouts.py
 
 test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts, all planted faults (15 minutes)
-	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m long
+	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m "long and not server"
+
+test-servers: setup ## what make test runs a share of, on real servers: more chains, notebook 04 on the installed SGLang, wiring ab (10 minutes)
+	$(ENTER); exec $(PY) -m pytest tests -m "long and server"
 
 # A Chromium is looked for and, on Debian as root, installed: Playwright's own would come from a host of its own.
 test-browser: setup ## the notebooks, their widgets and the report in a browser; pictures of them in runs/browser (5 minutes)

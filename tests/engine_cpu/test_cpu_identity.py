@@ -17,7 +17,13 @@ CHUNK, POOL = 64, 320
 SPECULATION = {"plain": None, "chain-1": (1, 1, 2), "chain-3": (3, 1, 4), "chain-5": (5, 1, 6), "tree": (3, 4, 8)}
 
 
-@pytest.fixture(scope="module", params=list(SPECULATION))
+LONG = ("chain-1", "chain-3")  # what the longer chain and the tree do, in smaller: make test-servers
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(arm, marks=pytest.mark.long) if arm in LONG else arm for arm in SPECULATION],
+)
 def arm(request) -> str:
     return request.param
 

@@ -61,6 +61,7 @@ def comparisons(case, configs, tmp_path_factory):
 
 
 @pytest.mark.server
+@pytest.mark.long
 def test_prefill_is_fed_the_drafts_layers_and_verify_the_default_ones(comparisons, configs):
     layouts = {phase: one.layout for phase, one in comparisons.items()}
     assert layouts == {Phase.PREFILL: TRAINED, Phase.VERIFY: DEFAULT, Phase.DRAFT_EXTEND: DEFAULT}
@@ -69,6 +70,7 @@ def test_prefill_is_fed_the_drafts_layers_and_verify_the_default_ones(comparison
 
 
 @pytest.mark.server
+@pytest.mark.long
 def test_the_difference_is_named_in_the_phases_that_have_it_and_in_no_other(comparisons):
     differences = phase_differences(TRAINED, comparisons, 61)
     assert differences[Phase.PREFILL].kinds == ()
