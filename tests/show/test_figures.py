@@ -100,13 +100,6 @@ def test_acceptance_starts_at_position_one_and_a_prediction_is_dashed():
     assert fig.data[1].marker.symbol.endswith("-open") and "predicted" in caption(fig)
 
 
-def test_speedup_by_steps_is_accept_length_over_the_price_of_a_round():
-    fig = figures.speedup_by_steps(1.0, {3: 2.0, 7: 2.0})
-    np.testing.assert_allclose(fig.data[0].y, [(n + 1) / 2 for n in range(1, 13)])
-    useless = figures.speedup_by_steps(0.0, {3: 1.0, 7: 2.0})
-    assert max(useless.data[0].y) <= 1 / 0.5 and useless.data[0].y[2] == 1.0
-
-
 @pytest.fixture
 def every(accuracy_report):
     """One figure of each kind, the similarity map with the 9 x 62 cells of the tiny pair."""
@@ -121,7 +114,6 @@ def every(accuracy_report):
         "ranking": figures.ranking(ranked, (0, 3)),
         "layouts": figures.layouts({"served": (0, 3)}, (0, 3)),
         "acceptance": figures.acceptance({"cured": (0.8, 0.5)}),
-        "steps": figures.speedup_by_steps(0.7, {3: 1.2, 7: 1.4}),
     }
 
 

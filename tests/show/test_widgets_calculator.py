@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import ipywidgets
 import pytest
+from panel_parts import by_description
 
 from wiring.case.artefacts import Rebenchmark
 from wiring.case.limit import case_limit
@@ -77,16 +78,6 @@ def test_the_curves_are_the_outcomes_and_the_draft_pays_where_they_cross(study):
     assert "measured" not in rate and "measured" in {trace.name for trace in calc.tok_per_s_by_steps(study[CURED]).data}
 
 
-def controls(box):
-    found, queue = {}, [box]
-    while queue:
-        widget = queue.pop()
-        queue += getattr(widget, "children", ())
-        if getattr(widget, "description", ""):
-            found[widget.description] = widget
-    return found
-
-
 def curves(box):
     (output,) = [child for child in box.children if isinstance(child, ipywidgets.Output)]
     figures = [one["data"]["application/vnd.plotly.v1+json"] for one in output.outputs]
@@ -100,20 +91,20 @@ def test_each_slider_moves_the_curves(study):
         ("verify, in plain steps", 2.0), ("each further token verified", 0.1), ("plain decoding, tok/s", 45.0),
     ):  # fmt: skip
         before = curves(box)
-        controls(box)[description].value = value
+        by_description(box)[description].value = value
         assert curves(box) != before, description
     words = box.children[2].value
-    controls(box)["draft tokens (asked)"].value = 2
+    by_description(box)["draft tokens (asked)"].value = 2
     assert box.children[2].value != words and "2 asked" in box.children[2].value
     before = curves(box)
-    controls(box)["as SGLang resolves them (top-k 1)"].value = False
+    by_description(box)["as SGLang resolves them (top-k 1)"].value = False
     assert curves(box) != before and "2 tokens verified:" in box.children[2].value
 
 
 def test_loading_measured_values_sets_every_slider_and_their_point(recorded, study):
     presets = {name: assumed for name, (_, assumed) in recorded.items()} | study
     box = speculation_calculator(presets)
-    found = controls(box)
+    found = by_description(box)
     assert curves(box)[0]["measured"] == [recorded["as served"][0].tok_per_s]
     found["load"].value = "cured"
     arm, assumed = recorded["cured"]

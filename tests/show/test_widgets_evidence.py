@@ -5,6 +5,7 @@ import html
 import ipywidgets
 import pandas as pd
 import pytest
+from panel_parts import inside
 
 from wiring.case.artefacts import Accuracy, LayoutDiff, Patch, Rebenchmark, Throughput
 from wiring.case.gather import evidence_as_served, evidence_of_cured
@@ -83,12 +84,7 @@ def test_all_25_kinds_can_be_chosen_best_first(verdict):
 
 
 def find(box, kind):
-    found, queue = [], [box]
-    while queue:
-        widget = queue.pop(0)
-        queue += getattr(widget, "children", ())
-        found += [widget] if isinstance(widget, kind) else []
-    return found
+    return [widget for widget in inside(box) if isinstance(widget, kind)]
 
 
 def tables(box):

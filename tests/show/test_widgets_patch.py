@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ipywidgets
 import pytest
+from panel_parts import by_description
 from stand_in import FILES, contents, know_the_stand_in, write_tree
 
 from wiring.case.store import open_case
@@ -111,14 +112,8 @@ def test_both_sides_of_a_diff_are_the_texts_themselves():
 
 def parts(box):
     """Widgets of the panel by description, the question's box, and the states as text."""
-    found, queue = {}, [box]
-    while queue:
-        widget = queue.pop(0)
-        queue += getattr(widget, "children", ())
-        if getattr(widget, "description", ""):
-            found[widget.description] = widget
     question, states = box.children[5], box.children[7]
-    return found, question, lambda: re.sub(r"<[^>]+>", " ", states.value)
+    return by_description(box), question, lambda: re.sub(r"<[^>]+>", " ", states.value)
 
 
 def test_the_panel_goes_through_apply_prove_and_undo(bench):

@@ -7,6 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import ipywidgets
 import pytest
+from panel_parts import by_description, inside
+from small_server import INFO
 
 from wiring.case.store import open_case
 from wiring.engine.client import ServerClient
@@ -17,13 +19,6 @@ from wiring.show import server_bench
 from wiring.show.server_bench import ServerBench
 from wiring.show.widgets import server_panel
 
-INFO = {
-    "model_path": "/t", "version": "0.5.23", "speculative_algorithm": "EAGLE3", "speculative_num_steps": 5,
-    "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 6, "attention_backend": "torch_native",
-    "dtype": "float32", "max_running_requests": 4, "internal_states": [{"last_gen_throughput": 7.5}],
-    "launch_command": "python -m sglang.launch_server --speculative-num-steps 5 --speculative-eagle-topk 1 "
-    "--speculative-num-draft-tokens 8 --dtype float32",
-}  # fmt: skip
 METRICS = """# TYPE sglang:spec_accept_length gauge
 sglang:spec_accept_length 2.86
 # TYPE sglang:gen_throughput gauge
@@ -158,14 +153,8 @@ def test_without_a_server_there_is_a_sentence(bench):
 
 
 def parts(box):
-    found, queue = {}, [box]
-    while queue:
-        widget = queue.pop(0)
-        queue += getattr(widget, "children", ())
-        if getattr(widget, "description", ""):
-            found[widget.description] = widget
-        if isinstance(widget, (ipywidgets.Play, ipywidgets.Output)):
-            found[type(widget).__name__] = widget
+    clock_and_output = (one for one in inside(box) if isinstance(one, (ipywidgets.Play, ipywidgets.Output)))
+    found = by_description(box) | {type(one).__name__: one for one in clock_and_output}
     return found, box.children[4], box.children[5]
 
 

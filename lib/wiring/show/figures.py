@@ -24,7 +24,6 @@ from wiring.show.template import (
     captioned,
     figure,
 )
-from wiring.speed.cost import chain_length, round_line
 from wiring.speed.measurement import RATE_RULE
 from wiring.speed.results import ArmResult
 
@@ -202,24 +201,4 @@ def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
         fig,
         "Full lines: measured in the server; dashed: predicted without it. A round is one verify; its bonus token is "
         "not counted, and a position counts only where all before it were accepted.",
-    )
-
-
-def speedup_by_steps(acceptance: float, round_costs: dict[int, float], top: int = 12) -> go.Figure:
-    """Speed-up of chains of 1..`top` drafts, each right with probability `acceptance`; the prefill left out.
-
-    Round costs lie on the line through the two measured settings (draft steps -> plain steps).
-    """
-    title = f"Speed-up by chain length, each draft right with probability {acceptance:.2f}"
-    fig = figure(title, "draft steps", "speed-up over plain decoding")
-    steps = list(range(1, top + 1))
-    y = [chain_length(acceptance, n) / round_line(round_costs, n) for n in steps]
-    fig.add_scatter(x=steps, y=y, mode="lines+markers", marker=dict(color=BLUE, size=8), name="predicted")
-    fig.add_hline(y=1, line_dash="dash", line_color=INK)
-    fig.update_yaxes(rangemode="tozero")
-    fig.update_xaxes(dtick=1)
-    return captioned(
-        fig,
-        "Accept length (bonus token included) / price of a round in plain decode steps, the price on the line through "
-        "the two measured settings; prefill left out.",
     )

@@ -11,6 +11,7 @@ import ipywidgets
 import pandas as pd
 import plotly.graph_objects as go
 
+from wiring.errors import WiringError
 from wiring.show.template import INK, RED
 
 _PLOTLY = "application/vnd.plotly.v1+json"
@@ -43,6 +44,16 @@ def problem(error: Exception) -> str:
     """An error's sentence as HTML: what a callback shows in place of a traceback that nobody would see."""
     style = f"border-left:4px solid {RED};padding:2px 10px;white-space:pre-wrap"
     return f'<div style="{style}">{escape(str(error))}</div>'
+
+
+def guarded(action: Callable[[], object], error: ipywidgets.HTML, refresh: Callable[[], None]) -> None:
+    """Do what a button stands for; show in `error` why it was refused, then `refresh` the panel either way."""
+    error.value = ""
+    try:
+        action()
+    except WiringError as refused:
+        error.value = problem(refused)
+    refresh()
 
 
 class Controls:

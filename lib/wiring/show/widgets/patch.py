@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
 
 import ipywidgets
 
-from wiring.errors import WiringError
 from wiring.patch.forms import Form
 from wiring.show.patch_bench import PatchBench, Question, Step
 from wiring.show.template import BLUE, INK, RED
-from wiring.show.widgets.controls import note, problem, put
+from wiring.show.widgets.controls import guarded, note, put
 
 _NEED = (
     "Needs no server: files are written and read again. The proof by capture needs one, on the CPU or on a GPU; the "
@@ -50,14 +48,6 @@ def patch_panel(bench: PatchBench) -> ipywidgets.VBox:
         form.disabled = where.disabled = bench.applied or bool(pending)
         folder.disabled = form.disabled or not where.value
 
-    def guarded(action: Callable[[], object]) -> None:
-        error.value = ""
-        try:
-            action()
-        except WiringError as refused:
-            error.value = problem(refused)
-        refresh()
-
     def apply() -> None:
         if where.value:
             pending[:] = [bench.question(form.value, folder.value.strip())]
@@ -72,7 +62,7 @@ def patch_panel(bench: PatchBench) -> ipywidgets.VBox:
     actions = {buttons["apply"]: apply, buttons["prove"]: bench.prove, buttons["undo"]: bench.undo, yes: agreed,
                no: pending.clear}  # fmt: skip
     for button, action in actions.items():
-        button.on_click(lambda _, action=action: guarded(action))
+        button.on_click(lambda _, action=action: guarded(action, error, refresh))
     form.observe(lambda move: put(diff, bench.diff(move["new"])), names="value")
     where.observe(lambda _: refresh(), names="value")
     put(diff, bench.diff(form.value))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
 
 import ipywidgets
 
-from wiring.errors import WiringError
 from wiring.show.server_bench import ServerBench, readings_table
-from wiring.show.widgets.controls import note, problem, put
+from wiring.show.widgets.controls import guarded, note, put
 
 _WIDE = ipywidgets.Layout(width="480px")
 _EVERY_MS = 2000
@@ -42,14 +40,6 @@ def server_panel(bench: ServerBench) -> ipywidgets.VBox:
         tables = [*shown, readings_table(bench.readings)] if bench.running else []
         put(output, *tables)
 
-    def guarded(action: Callable[[], object]) -> None:
-        error.value = ""
-        try:
-            action()
-        except WiringError as refused:
-            error.value = problem(refused)
-        refresh()
-
     def attach() -> None:
         bench.attach(url.value.strip(), key.value)
         shown[:] = [bench.arguments()]
@@ -66,8 +56,8 @@ def server_panel(bench: ServerBench) -> ipywidgets.VBox:
     actions = {buttons["attach"]: attach, buttons["start"]: start, buttons["read"]: bench.read,
                buttons["send"]: bench.send, stop: bench.stop}  # fmt: skip
     for button, action in actions.items():
-        button.on_click(lambda _, action=action: guarded(action))
-    live.observe(lambda _: guarded(bench.read) if bench.running else None, names="value")
+        button.on_click(lambda _, action=action: guarded(action, error, refresh))
+    live.observe(lambda _: guarded(bench.read, error, refresh) if bench.running else None, names="value")
     may.observe(allow, names="value")
     refresh()
     reading = ipywidgets.HBox([buttons["read"], live, ipywidgets.HTML(note("read every 2 s")), buttons["send"], stop])
