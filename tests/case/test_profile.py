@@ -76,6 +76,8 @@ def test_a_missing_field_and_a_broken_file(tmp_path, good):
     (tmp_path / "mine.yaml").write_bytes(yaml.safe_dump(good).encode() + "# gr\xfc\xdfe\n".encode("latin-1"))
     with pytest.raises(WiringError, match="mine.yaml: not a text file in UTF-8"):
         load_profile(tmp_path / "mine.yaml")
+    with pytest.raises(WiringError, match="^no profile is named.*cpu-tiny"):
+        load_profile("")
     with pytest.raises(WiringError, match="no such profile.*cpu-tiny"):
         load_profile("nope")
 

@@ -22,6 +22,7 @@ def test_the_summary_takes_each_figure_from_its_artefact(run):
     again = json.loads((run / "summary.json").read_text())
     assert again == json.loads(summary.model_dump_json())
     assert again["baseline"] == {"tok_per_s": 16} and again["versions"] == {"sglang": "0.5.23"}
+    assert again["machine"] == json.loads((run / "05_rebenchmark.json").read_text())["machine"]
     assert (again["as_served"]["speedup"], again["as_served"]["accept_length"]) == (0.9, 1.06)
     assert again["as_served"]["layout"] == {"prefill": [3, 31, 59], "verify": [3, 31, 59], "draft_extend": None}
     assert again["standalone"] == {"trained_layout": [0, 3, 31], "accuracy_trained": 0.77, "accuracy_served": 0.05}

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from wiring.case.artefacts import Rebenchmark
+from wiring.case.store import RECORDED
 from wiring.errors import WiringError
 from wiring.speed import benchmark
 from wiring.speed.acceptance import acceptance, pool_histograms
@@ -71,12 +73,11 @@ def test_the_published_case_in_the_cost_model():
     length = 1 + sum(0.769**k for k in range(1, 6))
     got = predict(
         accept_length=length,
-        by_prompt=[1.0, length, 5.0],
+        answers=[(n + 1, round(n / a)) for n, a in ((10_000, 1.0), (10_000, length), (9_000, 5.0))],
         round_s=round_s,
         step_s=step,
         prefill_plain_s=0.0,
         prefill_draft_s=0.0,
-        tokens=10_000,
         steps=5,
     )
     assert got.break_even == pytest.approx(2.956, abs=2e-3)
@@ -92,9 +93,28 @@ def test_round_cost_lies_on_the_line_through_two_other_settings():
 
 
 def test_a_request_is_a_prefill_and_its_forwards():
-    assert request_seconds(97, per_forward=0.06, tokens_per_forward=2.0, prefill_s=0.5) == pytest.approx(
-        0.5 + 48 * 0.06
-    )
+    assert request_seconds(48, per_forward=0.06, prefill_s=0.5) == pytest.approx(0.5 + 48 * 0.06)
+
+
+def test_the_last_round_costs_as_much_as_any():
+    # 13 tokens: one from the prefill, 12 from rounds of 5. That takes three, and three cost 3 x 0.2 s; 12 plain steps 1.2 s.
+    found = predict(
+        accept_length=5.0, answers=[(13, 3)], round_s=0.2, step_s=0.1, prefill_plain_s=0.4, prefill_draft_s=0.6, steps=4
+    )  # fmt: skip
+    assert found.speedup == found.limit == pytest.approx(1.6 / 1.2)
+
+
+def test_the_recorded_case_takes_the_rounds_that_its_draft_was_replayed_with():
+    """What 05 predicts from, without a server, is what the cured server counted, answer by answer."""
+    measured = Measurement.model_validate_json((RECORDED / "cpu-tiny" / "05_measured.json").read_text())
+    written = Rebenchmark.model_validate_json((RECORDED / "cpu-tiny" / "05_rebenchmark.json").read_text())
+    found = predict(
+        accept_length=written.prediction.accept_length,
+        answers=[(len(t.output_ids), t.rounds) for t in measured.arm("cured")],
+        round_s=written.prediction.round_s, step_s=written.plain.step_s,
+        prefill_plain_s=written.plain.prefill_s, prefill_draft_s=written.as_served.prefill_s, steps=5,
+    )  # fmt: skip
+    assert found.speedup == pytest.approx(written.prediction.speedup, rel=1e-9)
 
 
 def test_results_pair_prompts_and_take_the_prefill_out_of_the_steps():

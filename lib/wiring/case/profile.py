@@ -157,7 +157,8 @@ def profile_path(name_or_path: str | Path) -> Path:
     path = Path(text) if text.endswith((".yaml", ".yml")) else PROFILES / f"{text}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in PROFILES.glob("*.yaml")))
-        raise WiringError("no such profile", where=path, expected=f"a YAML file or one of: {known}", found=text)
+        problem, where = ("no such profile", path) if text else ("no profile is named", "")
+        raise WiringError(problem, where=where, expected=f"a YAML file or one of: {known}", found=text)
     return path.resolve()
 
 

@@ -16,6 +16,7 @@ from wiring.case.artefacts import (
     VerdictRow,
 )
 from wiring.diagnosis.check import Claim
+from wiring.speed.measurement import Machine
 
 
 class Baseline(Artefact):
@@ -69,6 +70,7 @@ class Summary(Artefact):
     """`summary.json`."""
 
     case: str
+    machine: Machine = Field(description="where and when notebook 05 measured")
     versions: dict[str, str]
     baseline: Baseline
     as_served: AsServed
@@ -91,6 +93,7 @@ def summarise(
     rows = throughput.arguments
     return Summary(
         case=case,
+        machine=rebenchmark.machine,
         versions=rebenchmark.machine.versions,
         baseline=Baseline(tok_per_s=plain.tok_per_s),
         as_served=AsServed(**_rates(as_served), layout=layout.captured),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import median
 
 from wiring.errors import WiringError
@@ -14,7 +15,7 @@ class Prediction:
     """A predicted request: `accept_length` (bonus included), seconds per round and per plain step, speed-up.
 
     `break_even` is the accept length at which a round costs as much as the plain steps that it replaces;
-    `limit` the speed-up if every draft were accepted.
+    `limit` the speed-up if every draft were accepted, in whole rounds too.
     """
 
     accept_length: float
@@ -54,37 +55,38 @@ def chain_length(acceptance: float, steps: int) -> float:
     return 1 + sum(acceptance**k for k in range(1, steps + 1))
 
 
-def request_seconds(tokens: int, per_forward: float, tokens_per_forward: float, prefill_s: float) -> float:
-    """Seconds of a request: the prefill gives the first token, forwards give the others."""
-    return prefill_s + (tokens - 1) / tokens_per_forward * per_forward
+def request_seconds(forwards: float, per_forward: float, prefill_s: float) -> float:
+    """Seconds of a request: the prefill gives the first token, `forwards` (plain steps or rounds) give the others."""
+    return prefill_s + forwards * per_forward
 
 
 def predict(
     *,
     accept_length: float,
-    by_prompt: Sequence[float],
+    answers: Sequence[tuple[int, int]],
     round_s: float,
     step_s: float,
     prefill_plain_s: float,
     prefill_draft_s: float,
-    tokens: int,
     steps: int,
 ) -> Prediction:
-    """Predict the speed-up of requests of `tokens` tokens from a draft's accept length and the costs.
+    """Predict the speed-up of requests from the rounds that a draft needs for them and from the costs.
 
-    `accept_length` is pooled over the prompts; `by_prompt` holds each prompt's own. The speed-up is the median over
-    prompts, as the measured one is: prompts differ, and a mean would be another figure.
+    `accept_length` is pooled over the prompts. `answers` holds (tokens, rounds) by prompt: the tokens of the answer, the
+    first of which comes with the prefill, and the whole rounds that the others take. The last round of a request costs
+    as much as any, though its surplus is cut: tokens over the accept length would count a fraction of it, and an answer
+    of 32 tokens at 2.9 would look 7 % too quick. The speed-up is the median over prompts, as the measured one is:
+    prompts differ, and a mean would be another figure.
     """
-    plain = request_seconds(tokens, step_s, 1.0, prefill_plain_s)
 
-    def speedup(length: float) -> float:
-        return plain / request_seconds(tokens, round_s, length, prefill_draft_s)
+    def speedup(tokens: int, rounds: int) -> float:
+        return request_seconds(tokens - 1, step_s, prefill_plain_s) / request_seconds(rounds, round_s, prefill_draft_s)
 
     return Prediction(
         accept_length=accept_length,
         round_s=round_s,
         step_s=step_s,
-        speedup=median(speedup(length) for length in by_prompt),
+        speedup=median(speedup(tokens, rounds) for tokens, rounds in answers),
         break_even=round_s / step_s,
-        limit=speedup(steps + 1.0),
+        limit=median(speedup(tokens, ceil((tokens - 1) / (steps + 1))) for tokens, _ in answers),
     )
