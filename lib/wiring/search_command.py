@@ -39,11 +39,10 @@ def search(
     """
     from tqdm import tqdm
 
-    from wiring.models.reference import without_bars_in_logs
     from wiring.offline.search import open_search
     from wiring.offline.search import search as run
 
-    with without_bars_in_logs(), tqdm(desc="documents", unit="", disable=None, leave=False) as bar:
+    with tqdm(desc="documents", unit="", disable=None, leave=False) as bar:
         model, material = open_search(
             draft, target, text=text, states=states, progress=lambda done: bar.update(done - bar.n)
         )

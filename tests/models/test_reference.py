@@ -131,6 +131,18 @@ def test_missing_weights_are_an_error_not_random_numbers(folders, tmp_path):
         ReferenceTarget.load(tmp_path)
 
 
+def test_the_bar_of_transformers_is_drawn_in_a_terminal_only(folders, capfd, monkeypatch):
+    from transformers.utils import logging
+
+    def drawn(in_a_terminal):
+        monkeypatch.setattr("sys.stderr.isatty", lambda: in_a_terminal, raising=False)
+        ReferenceTarget.load(folders["llama"])
+        assert logging.is_progress_bar_enabled()  # a bar of the reader's own is drawn as before
+        return "Loading weights" in capfd.readouterr().err
+
+    assert drawn(True) and not drawn(False)
+
+
 def test_a_folder_that_is_no_model_is_an_error(tmp_path):
     with pytest.raises(WiringError, match=r"no config\.json"):
         ReferenceTarget.load(tmp_path / "nothing")

@@ -58,9 +58,10 @@ class ReferenceTarget:
         if not (Path(folder) / "config.json").is_file():
             raise WiringError("the target folder has no config.json", where=folder, remedy="Check the path")
         try:
-            model, info = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
-            )
+            with _without_bars_in_logs():
+                model, info = AutoModelForCausalLM.from_pretrained(
+                    folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
+                )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise WiringError(f"transformers cannot load the target: {first}", where=folder) from error
@@ -145,9 +146,8 @@ class ReferenceTarget:
 
 
 @contextmanager
-def without_bars_in_logs() -> Iterator[None]:
-    """Within it transformers draws no "Loading weights" bar on a stderr that is no terminal; for commands."""
-    declare_torchvision_operators()
+def _without_bars_in_logs() -> Iterator[None]:
+    """Within it transformers draws its "Loading weights" bar in a terminal only: not in a notebook, log or pipe."""
     from transformers.utils import logging
 
     silence = logging.is_progress_bar_enabled() and not sys.stderr.isatty()
