@@ -21,7 +21,7 @@ from wiring.diagnosis import check
 from wiring.errors import WiringError
 from wiring.show import browser
 from wiring.show.conclusions import conclude
-from wiring.show.notebook_page import PLOTLY, WIDGET, figures_in, notebook_html
+from wiring.show.notebook_page import PANEL, PLOTLY, WIDGET, figures_in, notebook_html
 from wiring.show.report import write_report
 
 
@@ -126,6 +126,22 @@ def test_report_holds_figures_outputs_and_no_dead_widget(run):
     assert "Figure()" not in body
 
 
+BOX = "VBox(children=(HBox(children=(Text(value='', description='URL'…"
+BAR = "Loading weights:   0%|          | 0/747 [00:00<?, ?it/s]"
+
+
+@pytest.mark.parametrize("state", [{}, {WIDGET: {"model_id": "7"}}])  # saved without the widgets' state, and with it
+def test_a_panel_becomes_a_sentence_and_a_progress_bar_nothing(tmp_path, state):
+    path = tmp_path / "x.ipynb"
+    panel = new_output("execute_result", {**state, "text/plain": BOX}, execution_count=1)
+    bars = [new_output("display_data", {**state, "text/plain": text}) for text in (BAR, "0it [00:00, ?it/s]")]
+    kept = new_output("execute_result", {"text/plain": "'a 50%| quantile'"}, execution_count=1)
+    nbformat.write(book(*bars, panel, kept, prose="### Try it"), path)
+    html = notebook_html(path)
+    assert html.index("Try it") < html.index("<code>make lab</code>") and html.count(PANEL) == 1
+    assert "VBox" not in html and "0/747" not in html and "0it" not in html and "50%| quantile" in html
+
+
 def test_the_same_run_gives_the_same_bytes(run):
     assert write_report(run).read_bytes() == write_report(run).read_bytes()
 
@@ -169,6 +185,12 @@ def test_failing_checks_are_open_and_all_are_counted(run):
     assert "<b>1 of 6 checks fail.</b>" in body
 
 
+def test_rates_of_two_measurements_are_told_apart_before_they_are_shown(run):
+    body = body_of(write_report(run).read_text())
+    told = body.index("The rates of 01 and of 05 (in the table) are two measurements")
+    assert told < body.index("14.0 tok/s with the draft as served against 16.0 without")
+
+
 def test_an_undone_proof_and_the_verdict_are_said(five):
     rest = dict(named=(), candidates=(), enough_evidence=True, next_check="")
     named = {
@@ -205,6 +227,9 @@ def test_the_report_of_the_recorded_run_is_small(tmp_path):
     drawn = body_of(html).count("Plotly.newPlot(")
     assert drawn == sum(len(figures_in(NOTEBOOKS / f"{link.name}.ipynb")) for link in WORKBOOK) >= 9
     assert len(Page(body_of(html)).entries) >= 5 and "checks hold." in html
+    outputs = body_of(html).split('<input type="checkbox"')[1]
+    tried = sum("".join((NOTEBOOKS / f"{link.name}.ipynb").read_text()).count("### Try it") for link in WORKBOOK)
+    assert outputs.count(PANEL) == tried == 5 and "VBox(" not in outputs and "Loading weights" not in outputs
 
 
 def test_formulas_become_mathml_and_code_stays(tmp_path):

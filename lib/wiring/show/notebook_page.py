@@ -1,8 +1,8 @@
 """An executed notebook as HTML that works offline.
 
 nbconvert's own pages load MathJax, require.js and widgets from the network, and show no plotly figure. Here each
-plotly output becomes HTML over one plotly.js of the page, formulas become MathML, widgets are left out, and progress is
-folded.
+plotly output becomes HTML over one plotly.js of the page, formulas become MathML, a panel of widgets becomes a
+sentence, and progress is folded.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+PANEL = (
+    '<p class="quiet panel">Here is a panel to try things with. It needs a running notebook and is not shown on this '
+    "page: <code>make lab</code> opens the notebook.</p>"
+)
+# What ipywidgets writes for readers without widgets, and all that is left in a notebook saved without their state.
+_WIDGET_TEXT = re.compile(r"(?:VBox|HBox|Box|GridBox|Tab|Accordion)\(")
+_BAR_TEXT = re.compile(r"\d+%\|[^|]*\| \S+/\S+ \[|\d+it \[")  # a progress bar of tqdm, which draws it as a widget
 # Code first, so that a dollar sign in it is left alone; then display and inline formulas.
 _MATH = re.compile(r"```.*?```|`[^`\n]*`|\$\$(?P<display>.+?)\$\$|\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?!\d)", re.S)
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -65,13 +72,18 @@ def figures_in(path: Path) -> dict[str, dict]:
 
 
 def _offline(outputs: Sequence[NotebookNode], name: str) -> list[NotebookNode]:
-    """Plotly outputs as HTML; a widget's left out, because it is dead without a kernel; stderr folded, in one piece."""
+    """Plotly outputs as HTML; a panel, dead without a kernel, as a sentence; stderr folded, in one piece."""
     told = "".join(output.text for output in outputs if output.get("name") == "stderr")
     shown = []
     for place, output in enumerate(outputs):
         data = output.get("data", {})
-        if WIDGET in data or output.get("name") == "stderr":
+        text = data.get("text/plain", "")
+        bare = set(data) == {"text/plain"}
+        if output.get("name") == "stderr" or ((WIDGET in data or bare) and _BAR_TEXT.search(text)):
             continue
+        if WIDGET in data or (bare and _WIDGET_TEXT.match(text)):
+            data = {"text/html": PANEL}
+            output = files_notebook.nbformat().v4.new_output("display_data", data)
         if PLOTLY in data:
             data["text/html"] = figure_html(data[PLOTLY], f"{name}-{place}")
         shown.append(output)

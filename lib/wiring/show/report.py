@@ -35,6 +35,7 @@ _NUMBERS = (
     ("predicted speed-up", "predicted_speedup", "{:.2f}"),
     ("accept length", "accept_length", "{:.2f}"),
 )
+_APART = "The rates of 01 and of 05 (in the table) are two measurements: compare a rate within its own notebook only."
 _CODE = '<input type="checkbox" id="code" class="screen"><label for="code" class="screen"> show the code</label>'
 
 
@@ -69,7 +70,7 @@ def first_screen(
     measured = f"Measured on {machine.date}, {machine.processor}, {machine.cores} cores; {versions}"
     return (
         f"<h1>Report: {escape(summary.case)}</h1>"
-        f'<p><b>{told}</b> <span class="quiet">{escape(measured)}</span></p>'
+        f'<p><b>{told}</b> <span class="quiet">{escape(measured)}. {_APART}</span></p>'
         f'<div class="first"><ol class="conclusions">{"".join(_entry(one, sections) for one in conclusions)}</ol>'
         f"<aside>{_arms_table(summary)}</aside></div>"
     )
