@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wiring.show import figures
 from wiring.show.template import (
     ARM_COLOURS,
     BLUE,
@@ -71,8 +72,20 @@ def page(request) -> str:
 
 def test_text_and_series_stand_out_from_both_pages(page):
     assert contrast(INK, page) >= 4.3  # no one colour has more than 4.35 on both
-    for colour in (BLUE, RED, GREEN, PURPLE, GREY, *ARM_COLOURS.values()):
+    for colour in (BLUE, RED, GREEN, PURPLE, GREY, *SERIES, *ARM_COLOURS.values()):
         assert contrast(colour, page) >= 3.0, colour
+    assert contrast(str(TEMPLATE.layout.modebar.activecolor), page) >= 3.0
+
+
+def test_every_line_of_a_figure_with_many_stands_out_from_both_pages(page):
+    fig = figures.acceptance({name: [0.5, 0.25] for name in (*ARM_COLOURS, "replayed", "promised", "by search")})
+    colours = [trace.marker.color for trace in fig.data]
+    assert len(set(colours)) == 6 and min(contrast(colour, page) for colour in colours) >= 3.0
+
+
+def test_the_last_colour_of_lines_is_told_apart_from_the_others_by_everyone():
+    for matrix in (*BLIND.values(), np.eye(3)):
+        assert min(apart(SERIES[-1], other, matrix) for other in SERIES[:-1]) > APART
 
 
 def test_the_figure_is_transparent_and_its_text_is_ink():

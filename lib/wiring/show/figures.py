@@ -20,6 +20,7 @@ from wiring.show.template import (
     PURPLE,
     RED,
     SYMBOLS,
+    VIOLET,
     area,
     captioned,
     figure,
@@ -78,7 +79,7 @@ def accuracy_by_depth(rows: Mapping[str, AccuracyReport]) -> go.Figure:
     A name that begins with "trained" or "served" has that layout's colour; all others are controls, dotted.
     """
     fig = figure("The draft alone: accuracy by layout and depth", "depth (TTT step)", "accuracy (share of rows)")
-    controls = iter((BLUE, PURPLE, GREY, ORANGE) * 3)
+    controls = iter((BLUE, PURPLE, GREY, VIOLET) * 3)
     for (name, row), symbol in zip(rows.items(), SYMBOLS * 3, strict=False):
         colour = {"trained": GREEN, "served": RED}.get(name.split()[0]) if name else None
         error = dict(
@@ -186,7 +187,7 @@ def layouts(rows: Mapping[str, Sequence[int | None]], trained: Sequence[int]) ->
 def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
     """Share of rounds that accepted at least k drafts; what is no arm of a measurement is dashed, as a prediction."""
     fig = figure("Acceptance by position", "draft position k", "share of rounds that accepted k or more")
-    predicted = iter((PURPLE, GREY, ORANGE) * 6)
+    predicted = iter((PURPLE, GREY, VIOLET) * 6)
     for (name, values), symbol in zip(series.items(), SYMBOLS * 3, strict=False):
         measured = name in ARM_COLOURS
         colour = ARM_COLOURS[name] if measured else next(predicted)

@@ -3,8 +3,8 @@
 Pages: JupyterLab's light (white) and dark theme (#111111), with the figure itself transparent. Their contrast is
 18.9 : 1, so one colour for text reaches at most its root on both, 4.35 : 1; INK does. The colours of series are those
 of Okabe and Ito ("Color universal design", 2008) that stand out by 3 : 1 from both pages (WCAG 2.1, 1.4.11): blue,
-vermillion, bluish green, reddish purple. Their orange stands out from white by 2.3 : 1 only, so it fills areas and
-comes last in lines. Colour never stands alone: marks and dashes change with it.
+vermillion, bluish green, reddish purple. Their orange stands out from white by 2.3 : 1 only, so it fills areas, and a
+violet of ours is the last colour of lines. Colour never stands alone: marks and dashes change with it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import plotly.graph_objects as go
 
 BLUE, RED, GREEN, PURPLE, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"  # RED: their vermillion
 GREY = "#8C8C8C"
+VIOLET = "#6C3CFC"
 INK = "#797979"
 CLEAR = "rgba(0,0,0,0)"
-SERIES = (BLUE, PURPLE, GREEN, RED, GREY, ORANGE)
+SERIES = (BLUE, PURPLE, GREEN, RED, GREY, VIOLET)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 ARM_COLOURS = {"plain": BLUE, "as served": RED, "cured": GREEN}
 _AXIS = dict(
