@@ -57,9 +57,12 @@ def test_the_bars_of_a_kind_add_up_to_its_score(verdict):
     assert "bits" in board.ranking(verdict).layout.xaxis.title.text
 
 
-def test_an_empty_ranking_says_so():
-    fig = board.ranking(diagnose(Evidence()))
-    assert any("nothing speaks" in one.text for one in fig.layout.annotations)
+def test_an_empty_ranking_is_a_sentence_without_axes(cases):
+    for evidence, why in ((cases["cured"], "symptoms were looked for"), (Evidence(), "no evidence at all")):
+        fig = board.ranking(diagnose(evidence))
+        (said,) = fig.layout.annotations
+        assert "none of the kinds of fault" in said.text and why in said.text
+        assert len(fig.data) == 0 and not fig.layout.xaxis.visible and not fig.layout.yaxis.visible
 
 
 def test_for_and_against_of_every_kind_is_what_the_verdict_counted(verdict):

@@ -55,7 +55,9 @@ def _records(evidence: Evidence) -> Counter[str]:
 def ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
     """Bits for and against each of the first kinds, best first; a kind is named from the dotted line on."""
     ranked = verdict.ranking[:rows]
-    fig = figure("Which kind of fault?", "bits of evidence", "", height=190 + 30 * max(len(ranked), 1))
+    fig = figure("Which kind of fault?", "bits of evidence", "", height=190 + 30 * len(ranked))
+    if not ranked:
+        return _nothing_ranked(fig, verdict)
     names = [f"{one.kind} {one.name}" + (" (named)" if one.kind in verdict.named else "") for one in ranked]
     sides = (
         ("speaks for it", [one.speaks_for for one in ranked], RED),
@@ -71,11 +73,7 @@ def ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
         x=[one.score for one in ranked], y=names, mode="markers", name="together",
         marker=dict(symbol="diamond", size=10, color=BLUE),
     )  # fmt: skip
-    if ranked:
-        fig.add_vline(x=NAMED, line_dash="dot", line_color=INK)
-    else:
-        place = dict(x=0.5, y=0.5, xref="paper", yref="paper")
-        fig.add_annotation(text="nothing speaks for any kind", showarrow=False, **place)
+    fig.add_vline(x=NAMED, line_dash="dot", line_color=INK)
     fig.update_layout(barmode="relative")
     fig.update_yaxes(autorange="reversed", automargin=True)
     return captioned(
@@ -83,6 +81,18 @@ def ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
         f"One bit: twice as likely with the fault as without it. Dotted: {NAMED:g} bits, from which a kind is named if "
         "it leads every other explanation of the same symptoms.",
     )
+
+
+def _nothing_ranked(fig: go.Figure, verdict: Verdict) -> go.Figure:
+    """A sentence in place of axes that would have no bar."""
+    why = f"{len(verdict.symptoms)} symptoms were looked for." if verdict.symptoms else "There is no evidence at all."
+    fig.update_xaxes(visible=False)
+    fig.update_yaxes(visible=False)
+    fig.add_annotation(
+        text=f"More speaks for none of the kinds of fault than against it.<br>{why}", font_size=14, showarrow=False,
+        x=0.5, y=0.5, xref="paper", yref="paper",
+    )  # fmt: skip
+    return fig
 
 
 def for_and_against(verdict: Verdict, kind: int) -> pd.DataFrame:
