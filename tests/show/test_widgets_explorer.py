@@ -1,5 +1,6 @@
 """The layout explorer: its fast accuracies are those of the evaluation itself, and a slider's move is drawn."""
 
+import html
 import time
 from itertools import islice
 from statistics import median
@@ -11,7 +12,7 @@ from wiring.case.evaluate import load_reference, open_draft
 from wiring.case.store import open_case
 from wiring.errors import WiringError
 from wiring.offline.accuracy import evaluate
-from wiring.show.layout_explorer import accuracy_by_layout, counted_by, open_explorer
+from wiring.show.layout_explorer import RULE, accuracy_by_layout, counted_by, open_explorer
 from wiring.show.widgets import layout_explorer
 from wiring.show.widgets.controls import Controls, put
 
@@ -104,6 +105,15 @@ def test_a_button_goes_to_its_layout_in_one_move(explorer):
 def test_it_says_what_it_would_need(explorer):
     assert "Needs no server" in layout_explorer(explorer, MARKS).children[-1].value
     assert "would need the target" in layout_explorer(explorer, MARKS).children[-1].value
+
+
+def test_the_counting_rule_is_told_once_in_the_figures_caption(explorer):
+    box = layout_explorer(explorer, MARKS)
+    (output,) = [child for child in box.children if isinstance(child, ipywidgets.Output)]
+    (figure,) = [one["data"]["application/vnd.plotly.v1+json"] for one in output.outputs]
+    captions = [" ".join(note["text"].split("<br>")) for note in figure["layout"]["annotations"]]
+    words = [child.value for child in box.children if isinstance(child, ipywidgets.HTML)]
+    assert sum(RULE.describe in text for text in [*captions, *map(html.unescape, words)]) == 1
 
 
 def test_controls_call_once_for_one_move_and_once_for_several():

@@ -107,11 +107,14 @@ def test_live_figures_come_from_the_servers_own_and_nothing_is_sent(bench, serve
     bench.attach(server.url)
     reading = bench.read()
     assert (reading.tok_per_s, reading.accept_length) == (14.9, 2.86) and "bonus token" in reading.rule
+    server.answers["/metrics"] = METRICS.replace("14.9", "0.0")  # a real one's first seconds: the metric comes later
+    assert (bench.read().tok_per_s, bench.readings[-1].accept_length) == (7.5, 2.86)
+    assert "tok/s: /server_info, last log interval" in bench.readings[-1].rule
     server.answers["/metrics"] = None  # started without --enable-metrics
     assert bench.read().tok_per_s == 7.5
     server.answers["/server_info"] = {**INFO, "internal_states": [{}]}
     assert "no figure yet" in bench.read().rule
-    assert {command for command, _, _ in server.seen} == {"GET"} and len(bench.readings) == 3
+    assert {command for command, _, _ in server.seen} == {"GET"} and len(bench.readings) == 4
 
 
 def test_a_prompt_is_sent_to_somebodys_server_only_when_it_may_be(bench, server):
@@ -181,6 +184,12 @@ def test_the_panel_attaches_reads_live_and_detaches(bench, server):
     assert "no server" in state.value and shown(found) == []
     found["Play"].value = 2  # a tick that came late
     assert error.value == ""
+
+
+def test_a_long_text_on_a_toggle_has_the_width_that_it_needs(bench):
+    toggles = [one for one in inside(server_panel(bench)) if isinstance(one, ipywidgets.ToggleButtons)]
+    (long,) = [one for one in toggles if any(len(label) > 20 for label, _ in one.options)]
+    assert long.style.button_width == "auto"  # else 148 pixels, whatever the text
 
 
 def test_the_panel_starts_and_stops(bench, starts):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import ipywidgets
 
 from wiring.boundary import Layout
-from wiring.show.layout_explorer import LayoutExplorer, accuracy_by_layout, counted_by, in_words
+from wiring.show.layout_explorer import LayoutExplorer, accuracy_by_layout, in_words
 from wiring.show.widgets.controls import Controls, note, put
 
 
@@ -45,5 +45,5 @@ def layout_explorer(explorer: LayoutExplorer, marks: Mapping[str, Layout]) -> ip
     need = "Needs no server: saved states and the draft."
     if len(explorer.boundaries) <= explorer.num_layers:
         need += " For every boundary it would need the target, loaded in transformers."
-    below = ipywidgets.HTML(note(f"{counted_by(explorer)}. {need}"))
+    below = ipywidgets.HTML(note(need))  # on what rows the accuracies stand is in the figure's caption
     return ipywidgets.VBox([ipywidgets.HBox(buttons), *sliders.values(), told, output, below])

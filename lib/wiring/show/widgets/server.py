@@ -20,7 +20,9 @@ def server_panel(bench: ServerBench) -> ipywidgets.VBox:
     )
     key = ipywidgets.Password(description="API key", placeholder="empty: SGLANG_API_KEY, if set", layout=_WIDE)
     may = ipywidgets.Checkbox(description="may be sent requests, not only read", indent=False)
-    kind = ipywidgets.ToggleButtons(options=[("with the draft as served", True), ("plain", False)])
+    kind = ipywidgets.ToggleButtons(
+        options=[("with the draft as served", True), ("plain", False)], style={"button_width": "auto"}
+    )
     buttons = {name: ipywidgets.Button(description=name.capitalize()) for name in ("attach", "start", "read", "send")}
     buttons["send"].description = "Send a prompt"
     stop = ipywidgets.Button(description="Stop", button_style="warning")
