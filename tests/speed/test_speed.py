@@ -97,7 +97,7 @@ def test_a_request_is_a_prefill_and_its_forwards():
 
 
 def test_the_last_round_costs_as_much_as_any():
-    # 13 tokens: one from the prefill, 12 from rounds of 5. That takes three, and three cost 3 x 0.2 s; 12 plain steps 1.2 s.
+    # 13 tokens: one from the prefill, 12 from rounds of 5. That takes three, at 3 x 0.2 s; 12 plain steps take 1.2 s.
     found = predict(
         accept_length=5.0, answers=[(13, 3)], round_s=0.2, step_s=0.1, prefill_plain_s=0.4, prefill_draft_s=0.6, steps=4
     )  # fmt: skip

@@ -123,13 +123,14 @@ class ServerBench:
             text = client.metrics()
             records = read_metrics(text, self._earlier, version=info.get("version"))
             self._earlier = text
-        except WiringError:  # started without --enable-metrics: /server_info holds figures of its last log interval
+        except WiringError:  # started without --enable-metrics
             self._earlier = None
-        records = records or read_server_info(info)
+        # The figures of /server_info are those of the last log interval. Its rate stands there before it is a metric.
+        records = (*records, *read_server_info(info))
         accepted = next((r for r in records if isinstance(r, Acceptance) and r.accept_length), None)
         speed = next((r for r in records if isinstance(r, Speed)), None)
         rules = [accepted.rule] if accepted else []
-        rules += [f"tok/s: {speed.source}, last log interval"] if speed else []
+        rules += [f"tok/s: {speed.source.partition(',')[0]}, last log interval"] if speed else []
         return self._kept(
             Reading("the server's own figures", speed.tok_per_s if speed else None,
                     accepted.accept_length if accepted else None, "; ".join(rules) or _NO_FIGURE)
