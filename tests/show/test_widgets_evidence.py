@@ -61,7 +61,7 @@ def test_an_empty_ranking_is_a_sentence_without_axes(cases):
     for evidence, why in ((cases["cured"], "symptoms were looked for"), (Evidence(), "no evidence at all")):
         fig = board.ranking(diagnose(evidence))
         (said,) = fig.layout.annotations
-        assert "none of the kinds of fault" in said.text and why in said.text
+        assert "No kind of fault has more evidence for it" in said.text and why in said.text
         assert len(fig.data) == 0 and not fig.layout.xaxis.visible and not fig.layout.yaxis.visible
 
 

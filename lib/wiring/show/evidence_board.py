@@ -89,7 +89,7 @@ def _nothing_ranked(fig: go.Figure, verdict: Verdict) -> go.Figure:
     fig.update_xaxes(visible=False)
     fig.update_yaxes(visible=False)
     fig.add_annotation(
-        text=f"More speaks for none of the kinds of fault than against it.<br>{why}", font_size=14, showarrow=False,
+        text=f"No kind of fault has more evidence for it than against it.<br>{why}", font_size=14, showarrow=False,
         x=0.5, y=0.5, xref="paper", yref="paper",
     )  # fmt: skip
     return fig
