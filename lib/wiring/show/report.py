@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from wiring.case.artefacts import ARTEFACTS
 from wiring.case.store import validate_artefact
@@ -53,6 +54,8 @@ def write_report(run: Path, notebooks: Sequence[Path] | None = None) -> Path:
     summary, conclusions = summarise(run.name, *artefacts), conclude(*artefacts)
     first = first_screen(summary, conclusions, artefacts[-1].machine, {path.stem[:2]: path.stem for path in paths})
     bodies = "".join(f'<section id="{escape(path.stem)}">{notebook_html(path)}</section>' for path in paths)
+    for path in paths:  # "Next: ..." leads on within the page
+        bodies = bodies.replace(f'href="{quote(path.name)}"', f'href="#{escape(path.stem)}"')
     style = _STYLE + HtmlFormatter().get_style_defs(".highlight")
     return write_text(run / "report.html", page(f"Report: {run.name}", f"{first}{_CODE}{bodies}", style))
 
