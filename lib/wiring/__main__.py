@@ -126,7 +126,8 @@ def clean(
     if not yes:
         typer.echo("\n".join(f"  {folder}" for folder in folders))
         if not sys.stdin.isatty():
-            raise WiringError("nobody can be asked here", remedy="Add --yes to delete these folders (make clean CLEAN=--yes)")
+            remedy = "Add --yes to delete these folders (make clean CLEAN=--yes)"
+            raise WiringError("nobody can be asked here", remedy=remedy)
         if not typer.confirm(f"Delete {len(folders)} run folder(s)?"):
             return
     for folder in folders:

@@ -72,11 +72,11 @@ def predict(
 ) -> Prediction:
     """Predict the speed-up of requests from the rounds that a draft needs for them and from the costs.
 
-    `accept_length` is pooled over the prompts. `answers` holds (tokens, rounds) by prompt: the tokens of the answer, the
-    first of which comes with the prefill, and the whole rounds that the others take. The last round of a request costs
-    as much as any, though its surplus is cut: tokens over the accept length would count a fraction of it, and an answer
-    of 32 tokens at 2.9 would look 7 % too quick. The speed-up is the median over prompts, as the measured one is:
-    prompts differ, and a mean would be another figure.
+    `accept_length` is pooled over the prompts. `answers` holds (tokens, rounds) by prompt: the tokens of the answer,
+    the first of which comes with the prefill, and the whole rounds that the others take. The last round of a request
+    costs as much as any, though its surplus is cut: tokens over the accept length would count a fraction of it, and
+    answers of 32 tokens at 2.9 a round would look an eighth too quick. The speed-up is the median over prompts, as the
+    measured one is: prompts differ, and a mean would be another figure.
     """
 
     def speedup(tokens: int, rounds: int) -> float:
