@@ -11,7 +11,7 @@ from wiring.models.eagle3 import Eagle3Draft
 from wiring.offline.search import Material, search
 from wiring.offline.search.fitting import paired
 from wiring.offline.search.halving import all_layouts
-from wiring.offline.search.losses import Extent, Losses
+from wiring.offline.search.losses import Extent, Losses, Remembered
 from wiring.offline.search.products import SlotProducts
 from wiring.offline.search.ranking import halves
 
@@ -76,6 +76,26 @@ def test_a_shorter_extent_is_the_same_rows():
     losses, layouts = Losses(draft, material), [(0, 3, 8), (2, 3, 4)]
     short = losses.means(layouts, Extent(4, 7))
     torch.testing.assert_close(short, Losses(draft, cut).means(layouts, Extent(4, 7)), rtol=1e-5, atol=0)
+
+
+def test_what_is_remembered_is_what_was_computed_and_is_computed_once(monkeypatch):
+    draft = planted_draft(small_config())
+    material = planted_material(draft, (0, 3, 8), LAYERS, 4, 12)
+    plain, kept = Losses(draft, material), Remembered(draft, material)
+    computed, compute = [], kept._sums
+
+    def noted(layouts, *rest):
+        computed.extend(map(tuple, layouts.tolist()))
+        return compute(layouts, *rest)
+
+    monkeypatch.setattr(kept, "_sums", noted)
+    wide, narrow = plain.whole, Extent(2, 7)
+    asked = [([(0, 3, 8), (1, 1, 1)], wide, 4.0), ([(1, 1, 1), (8, 3, 0), (0, 3, 8), (8, 3, 0)], wide, 4.0),
+             ([(8, 3, 0)], narrow, 4.0), ([(8, 3, 0)], narrow, 1.0), ([(0, 3, 8)], wide, 4.0)]  # fmt: skip
+    for layouts, extent, temperature in asked:
+        want = plain.means(layouts, extent, temperature)
+        torch.testing.assert_close(kept.means(layouts, extent, temperature), want, rtol=1e-6, atol=0)
+    assert computed == [(0, 3, 8), (1, 1, 1), (8, 3, 0), (8, 3, 0), (8, 3, 0)]
 
 
 @pytest.mark.parametrize("layout", [(0, 3, 8), (3, 3, 7), (9, 0, 5)])

@@ -86,6 +86,22 @@ class Losses:
         )
 
 
+class Remembered(Losses):
+    """Losses whose means are kept, for a walk that comes back to the same layouts; not for comparing all there are."""
+
+    def __init__(self, draft: Eagle3Draft, material: Material):
+        super().__init__(draft, material)
+        self._known: dict[tuple[Extent, float], dict[Layout, float]] = {}
+
+    def means(self, layouts: Sequence[Layout] | Tensor, extent: Extent, temperature: float = TEMPERATURE) -> Tensor:
+        """As `Losses.means`; what is known is not computed again."""
+        known = self._known.setdefault((extent, temperature), {})
+        asked = [tuple(layout) for layout in torch.as_tensor(layouts).tolist()]
+        if new := [layout for layout in dict.fromkeys(asked) if layout not in known]:
+            known.update(zip(new, super().means(new, extent, temperature).tolist(), strict=True))
+        return torch.tensor([known[layout] for layout in asked], dtype=torch.float64)
+
+
 def first_step_sums(
     draft: Eagle3Draft, outputs: Tensor, tokens: Tensor, labels: Tensor, temperatures: Sequence[float] = (1.0,)
 ) -> Tensor:

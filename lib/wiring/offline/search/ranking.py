@@ -16,7 +16,7 @@ from wiring.errors import WiringError
 from wiring.offline.search.coordinate import around, coordinate_search
 from wiring.offline.search.fitting import Control, controls, paired, verdict
 from wiring.offline.search.halving import SHARE, Level, all_layouts, extents, levels_of, survivors
-from wiring.offline.search.losses import TEMPERATURE, Extent, Losses
+from wiring.offline.search.losses import TEMPERATURE, Extent, Losses, Remembered
 from wiring.offline.search.material import Material
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def search(
     began = time.monotonic()
     known, held_out = halves(len(material.tokens))
     material = material.documents([*known, *held_out])
-    losses = Losses(draft, material)
+    losses = (Losses if exhaustive else Remembered)(draft, material)
     slots, num_layers = draft.config.num_slots, material.num_layers
     levels = extents(losses, FIRST_ROWS, len(known))
     if exhaustive:
