@@ -83,6 +83,11 @@ def five():
     arms = dict(plain=arm("plain", 16, 1.0), as_served=arm("as served", 14, 0.9, 1.06))
     cure = dict(diff="", embedding_rows=5, embedding_rows_bit_equal=5, outputs_as_plain=True)
     cure |= dict(environment={}, changes=(), reason="")
+    found = dict(relative_error=0.0, runner_up=5, runner_up_error=0.4, cosine=1.0, null_error=1.4, verdict="equals")
+    slots = tuple(
+        a.SlotRow(slot=i, boundary=b, transform=t, **found)
+        for i, (b, t) in enumerate(((0, "raw"), (3, "raw"), (32, "normed")))
+    )
     return {
         "01_throughput": a.Throughput(
             **common("one"),
@@ -124,7 +129,7 @@ def five():
             source_untouched=True,
             undone=True,
             cures=(
-                a.CureRow(form="config", ids=(0, 3, 31), captured=trained, **cure),
+                a.CureRow(form="config", ids=(0, 3, 31), captured=trained, slots={"verify": slots}, **cure),
                 a.CureRow(form="plugin", ids=(-1, 2, 30), captured=served, **cure),
             ),
         ),

@@ -29,6 +29,8 @@ def test_each_figure_comes_from_its_artefact(run):
 def test_the_cured_server_is_held_against_the_replay(run):
     evidence = evidence_of_run(run, cured=True)
     assert evidence.setting.served_layout["verify"] == (0, 3, 31)
+    assert [(s.phase, s.slot, s.boundary, s.wanted, s.transform) for s in evidence.slots] == [
+        ("verify", 0, 0, 0, "raw"), ("verify", 1, 3, 3, "raw"), ("verify", 2, 32, 31, "normed")]  # fmt: skip
     assert [a.accept_length for a in evidence.acceptance] == [2.8]
     assert [(s.arm, s.tok_per_s) for s in evidence.speed] == [("plain", 16), ("draft", 36)]
 
@@ -59,5 +61,7 @@ def test_the_recorded_run_has_the_wrong_layers_and_after_its_cure_no_fault():
     assert any(said.symptom.name == "served_accuracy_low" for said in served.ranking[0].speaks_for)
     cured = diagnose(evidence_of_run(folder, cured=True))
     assert cured.named == () and cured.healthy
+    looked = {(s.name, s.letter) for s in cured.symptoms if not s.present}
+    assert {(name, "C") for name in ("other_boundaries_served", "state_transformed", "tokens_shifted")} <= looked
     (prediction,) = cured.predictions
     assert prediction.measured.length == pytest.approx(prediction.expected.value)  # the replay is exact

@@ -123,7 +123,7 @@ class LayoutDiff(Concluding):
 
 
 class CureRow(Artefact):
-    """One form of the cure: what it writes, and what the capture saw under it."""
+    """One form of the cure: what it writes, and what the capture saw under it, slot by slot in each phase."""
 
     form: str
     ids: tuple[int, ...]
@@ -132,6 +132,7 @@ class CureRow(Artefact):
     reason: str
     diff: str
     captured: PhaseLayout
+    slots: dict[str, tuple[SlotRow, ...]] = {}
     embedding_rows: int
     embedding_rows_bit_equal: int
     outputs_as_plain: bool

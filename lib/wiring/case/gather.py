@@ -1,8 +1,8 @@
-"""The evidence of a run, from its notebooks' artefacts: T from 02, S and C from 03, L, P and R from 01 and 05."""
+"""The evidence of a run from its artefacts: T of 02, S and C of 03 (C once cured: 04), L, P and R of 01 and 05."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wiring.boundary import Phase
@@ -70,7 +70,7 @@ def evidence_as_served(
         setting=_setting(arms, layout, steps),
         arguments=_arguments(throughput),
         accuracy=(*_training(accuracy), *_serving(layout, served=True)),
-        slots=_slots(layout),
+        slots=_slots(layout.slots, layout.trained, "03_layout") if layout is not None else (),
         acceptance=_acceptance(arms.as_served, steps, source),
         speed=_speed(arms.plain, arms.as_served, source),
         facts=_facts(throughput, rebenchmark),
@@ -93,12 +93,15 @@ def evidence_of_cured(
     replayed = rebenchmark.replayed_acceptance_by_position
     chosen = next((cure for cure in patch.cures if cure.form == rebenchmark.form), None)
     setting = _setting(rebenchmark, layout, len(replayed) or None)
+    slots = ()
     if chosen is not None:
         setting = setting.model_copy(update={"served_layout": _by_phase(chosen.captured)})
+        slots = _slots(chosen.slots, setting.trained_layout or (), f"04_patch, {chosen.form}")
     return Evidence(
         name=f"{name}, cured" if name else "cured",
         setting=setting,
         accuracy=(*_training(accuracy), *_replay(replayed, rebenchmark.cured.rounds)),
+        slots=slots,
         acceptance=_acceptance(rebenchmark.cured, len(replayed) or None, "05_rebenchmark, cured"),
         speed=_speed(rebenchmark.plain, rebenchmark.cured, "05_rebenchmark"),
         facts=_facts(None, rebenchmark),
@@ -190,17 +193,13 @@ def _replay(by_position: Sequence[float], rounds: int) -> tuple[Accuracy, ...]:
     return tuple(rows)
 
 
-def _slots(layout: LayoutDiff | None) -> tuple[Slot, ...]:
-    if layout is None:
-        return ()
-    return tuple(
-        _slot(row, phase, layout.trained) for phase, rows in sorted(layout.slots.items()) for row in rows
-    )
+def _slots(by_phase: Mapping[str, Sequence[SlotRow]], trained: Sequence[int], source: str) -> tuple[Slot, ...]:
+    return tuple(_slot(row, phase, trained, source) for phase, rows in sorted(by_phase.items()) for row in rows)
 
 
-def _slot(row: SlotRow, phase: str, trained: Sequence[int]) -> Slot:
+def _slot(row: SlotRow, phase: str, trained: Sequence[int], source: str) -> Slot:
     return Slot(
-        source=f"03_layout, {phase}",
+        source=f"{source}, {phase}",
         phase=phase,
         slot=row.slot,
         wanted=trained[row.slot] if row.slot < len(trained) else None,
