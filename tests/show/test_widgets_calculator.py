@@ -140,13 +140,13 @@ def test_loading_measured_values_sets_every_slider_and_their_point(recorded, stu
     presets = {name: assumed for name, (_, assumed) in recorded.items()} | study
     box = speculation_calculator(presets)
     found = by_description(box)
-    assert curves(box)[0]["measured"] == [recorded["as served"][0].tok_per_s]
+    assert curves(box)[0]["measured"] == [recorded["as served"][1].measured]
     found["load"].value = "cured"
     arm, assumed = recorded["cured"]
     assert found["draft 2 accepted, if reached"].value == pytest.approx(arm.acceptance_conditional[1])
     assert found["verify, in plain steps"].value == pytest.approx(assumed.verify)
     assert curves(box)[0]["computed"][4] == pytest.approx(calc.outcome(assumed).tok_per_s, abs=1e-3)
-    assert curves(box)[0]["measured"] == [arm.tok_per_s]
+    assert curves(box)[0]["measured"] == [assumed.measured]
     found["draft 1 accepted, if reached"].value = 0.5
     assert "measured" not in curves(box)[0] and "set by hand" in box.children[2].value
     found["load"].value = CURED

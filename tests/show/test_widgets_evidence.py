@@ -14,8 +14,8 @@ from wiring.diagnosis.evidence import Evidence, read_evidence
 from wiring.diagnosis.kinds import KINDS
 from wiring.diagnosis.verdict import diagnose
 from wiring.show import evidence_board as board
-from wiring.show.speculation import EVIDENCE
 from wiring.show.page import coded
+from wiring.show.speculation import EVIDENCE
 from wiring.show.widgets import evidence_board
 
 

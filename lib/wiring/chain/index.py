@@ -133,7 +133,7 @@ def open_index(profile: str = "cpu-tiny", runs: str = "") -> Picker:
         copies = copy_notebooks(plan_workbook(chosen, root), measure)
         kept = ""
         if copies.kept:
-            kept = f" Kept as they are, with the parameters that they have: {', '.join(copies.kept)}; delete one to have it anew."
+            kept = f" Kept with the parameters that they have: {', '.join(copies.kept)}; delete one to have it anew."
         return f"{len(copies.written)} of {len(WORKBOOK)} notebooks written to `{copies.folder}`.{kept}"
 
     return Picker(cases(root), profile_path(profile), draw, write)

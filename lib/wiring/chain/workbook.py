@@ -75,7 +75,10 @@ def workbook_steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def write_results(run: Path) -> Path:
-    """Write summary.json and report.html of a run; the report's path. Raises WiringError where an artefact is missing."""
+    """Write summary.json and report.html of a run; the report's path.
+
+    Raises WiringError where an artefact is missing.
+    """
     from wiring.case.store import write_summary
     from wiring.show.report import write_report
 
@@ -113,8 +116,9 @@ def find_run(case: str, run_root: str | Path = RUNS) -> Path:
     if not is_run_folder(path):
         known = ", ".join(sorted(found.name for found in run_folders(run_root))) or "none"
         raise WiringError(
-            "there is no such run", where=path, expected=f"one of: {known}", remedy="`make run` makes one of the tiny pair"
-        )
+            "there is no such run", where=path, expected=f"one of: {known}",
+            remedy="`make run` makes one of the tiny pair",
+        )  # fmt: skip
     return path.resolve()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import ipywidgets
 
 from wiring.patch.forms import Form
