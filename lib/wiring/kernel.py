@@ -8,14 +8,19 @@ Lab that has others; "wiring-gpu" has the variables beside it that say which GPU
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from wiring.files.atomic import write_json
 
 CPU, GPU = "wiring", "wiring-gpu"
 _TITLES = {CPU: "wiring", GPU: "wiring (GPU)"}
 _ALWAYS = {"PLOTLY_RENDERER": "plotly_mimetype"}  # plotly would guess its renderer from the surroundings
+_LAB = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 _OF_A_GPU = re.compile(r"(CUDA|NVIDIA|NCCL|SGLANG|FLASHINFER|TORCH|TRITON|HF)_\w+|LD_LIBRARY_PATH")
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL")
 
@@ -42,6 +47,13 @@ def register(gpu: bool, surroundings: Mapping[str, str], prefix: str = sys.prefi
     return path, environment
 
 
+def quiet_lab(prefix: str = sys.prefix) -> Path:
+    """Have the Lab of `prefix` neither ask for news and updates nor cover a corner with that question; the file."""
+    path = Path(prefix) / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return write_json(path, settings | _LAB)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit status."""
     from wiring.engine.preflight_gpu import check_gpus
@@ -52,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     path, environment = register(options.gpu, os.environ)
     print(f"Kernel {GPU if options.gpu else CPU}: {path}, with {', '.join(environment)}")
-    if options.gpu:
+    if not options.gpu:
+        quiet_lab()
+    else:
         try:
             check_gpus(())
         except WiringError as error:  # registered all the same: the GPUs may be those of another node

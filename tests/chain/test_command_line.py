@@ -141,7 +141,9 @@ def test_unknown_run_is_told_with_those_that_there_are(call, asked, tmp_path):
     call("run")
     status, _, err = call("report", "other", "--runs", tmp_path / "runs")
     assert status == 2
-    assert "there is no such run (expected one of: toy)" in err
+    assert "there is no such run (expected one of: toy). `make run` makes one" in err
+    status, _, err = call("report", "toy", "--runs", tmp_path / "runs")
+    assert status == 2 and "not come to its end" in err and "no 01_throughput, " in err and "`wiring resume toy`" in err
 
 
 @pytest.fixture

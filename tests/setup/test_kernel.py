@@ -10,7 +10,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from wiring import kernel
-from wiring.kernel import CPU, GPU, kernel_environment, main, register
+from wiring.kernel import CPU, GPU, kernel_environment, main, quiet_lab, register
 
 SHELL = {
     "CUDA_VISIBLE_DEVICES": "0,1", "CUDA_HOME": "/usr/local/cuda", "LD_LIBRARY_PATH": "/usr/local/cuda/lib64",
@@ -40,6 +40,15 @@ def test_registering_again_replaces_and_touches_nothing_else(tmp_path):
     assert found[GPU]["spec"]["env"]["CUDA_VISIBLE_DEVICES"] == "7"
     assert all(spec["spec"]["argv"][0] == sys.executable for spec in found.values())
     assert [path.name for path in tmp_path.iterdir()] == ["share"]
+
+
+def test_the_labs_settings_keep_what_others_set(tmp_path):
+    path = quiet_lab(str(tmp_path))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"@mine/one:two": {"a": 1}}))
+    assert quiet_lab(str(tmp_path)) == path == tmp_path / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    settings = json.loads(path.read_text())
+    assert settings["@mine/one:two"] == {"a": 1} and len(settings) == 2
+    assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
 
 
 def test_a_registered_kernel_runs_with_its_environment(tmp_path):

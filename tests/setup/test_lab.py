@@ -79,6 +79,12 @@ def test_the_printed_address_opens_the_index_and_needs_the_token(lab):
     assert lab.get("/api/contents").status_code == 403
 
 
+def test_it_asks_nobody_about_news(lab):
+    asked = lab.get("/lab/api/settings/@jupyterlab/apputils-extension:notification", params={"token": lab.token}).json()
+    default = {name: part["default"] for name, part in asked["schema"]["properties"].items()}
+    assert default["fetchNews"] == "false" and default["checkForUpdates"] is False
+
+
 def test_the_notebooks_are_there_the_index_first(lab, pytestconfig):
     listed = sorted(entry["name"] for entry in lab.api("contents/notebooks")["content"] if entry["type"] == "notebook")
     assert listed == sorted(path.name for path in (pytestconfig.rootpath / "notebooks").glob("*.ipynb"))

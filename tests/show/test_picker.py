@@ -51,7 +51,7 @@ def test_another_profile_joins_the_choices(picker):
     picker.other.value = str(picker.folder / "a.yaml")
     assert len(picker.case.options) == 3 and shown(picker.shown) == "steps of a.yaml"
     picker.other.value = str(picker.folder / "none.yaml")
-    assert "There is no file" in shown(picker.shown) and picker.case.value == picker.folder / "a.yaml"
+    assert "There is no YAML file" in shown(picker.shown) and picker.case.value == picker.folder / "a.yaml"
 
 
 def test_an_error_is_shown_in_place_of_the_answer(picker):
@@ -63,6 +63,20 @@ def test_notebooks_are_written_for_the_case_and_the_measure_and_the_state_is_rea
     picker.measure.value = "recorded"
     picker.write.click()
     assert picker.calls[-2:] == [("b.yaml", "recorded"), "b.yaml"] and shown(picker.told) == "written"
+
+
+def test_nothing_is_written_for_a_case_that_is_not_shown(picker):
+    picker.write.click()
+    (picker.folder / "notes.toml").touch()
+    for name in ("none.yaml", "notes.toml", "bad.yaml"):
+        picker.other.value = str(picker.folder / name)
+        assert picker.write.disabled, name
+    assert "notes.toml" not in [label for label, _ in picker.case.options]
+    picker.case.value = picker.folder / "a.yaml"
+    assert not picker.write.disabled and picker.told.outputs == ()  # what was written was for another case
+    picker.other.value = str(picker.folder / "none.yaml")
+    picker.other.value = ""
+    assert not picker.write.disabled and shown(picker.shown) == "steps of a.yaml"
 
 
 def test_the_cell_holds_one_fixed_line(picker):

@@ -14,6 +14,7 @@ from wiring.diagnosis.evidence import Evidence, read_evidence
 from wiring.diagnosis.kinds import KINDS
 from wiring.diagnosis.verdict import diagnose
 from wiring.show import evidence_board as board
+from wiring.show.page import coded
 from wiring.show.speculation import EVIDENCE
 from wiring.show.widgets import evidence_board
 
@@ -77,7 +78,9 @@ def test_for_and_against_of_every_kind_is_what_the_verdict_counted(verdict):
         else:
             assert table["bits"].sum() <= 0.1  # else it would be ranked
     words = html.unescape(board.kind_in_words(verdict, 1))
-    assert "named" in words and KINDS[1].remedy in words and "Check: " in words
+    assert "named" in words and KINDS[1].remedy in words.replace("<code>", "`").replace("</code>", "`")
+    assert "Check: " in words
+    assert coded("press `a<b` & go") == "press <code>a&lt;b</code> &amp; go"
 
 
 def test_all_25_kinds_can_be_chosen_best_first(verdict):

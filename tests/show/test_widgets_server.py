@@ -200,6 +200,30 @@ def test_the_panel_starts_and_stops(bench, starts):
     assert [name for name, _ in starts] == ["start panel-draft", "end panel-draft"] and "no server" in state.value
 
 
+def test_a_second_press_of_start_is_none(bench, starts):
+    found, error, state = parts(server_panel(bench))
+    found["Start"].click()
+    found["Start"].click()  # pressed while the first one worked, it comes after it
+    assert error.value == "" and "process 4711" in state.value and [name for name, _ in starts] == ["start panel-draft"]
+    found["Stop"].click()
+    assert not found["Start"].disabled
+
+
+def test_while_a_server_starts_nothing_else_can_be_started_and_an_interrupt_gives_up(bench, monkeypatch):
+    found, error, state = parts(server_panel(bench))
+    seen = {}
+
+    def start(draft, progress):
+        progress("importing, 0 s so far")
+        seen.update({name: found[name].disabled for name in ("Start", "Attach")})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "start", start)
+    found["Start"].click()
+    assert seen == {"Start": True, "Attach": True} and not found["Start"].disabled
+    assert "Interrupted" in error.value and "importing" not in error.value and "no server" in state.value
+
+
 def test_the_panel_shows_a_refusal(bench):
     found, error, state = parts(server_panel(bench))
     found["URL"].value = "ftp://somewhere"

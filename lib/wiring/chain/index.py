@@ -131,7 +131,9 @@ def open_index(profile: str = "cpu-tiny", runs: str = "") -> Picker:
 
     def write(chosen: Path, measure: str) -> str:
         copies = copy_notebooks(plan_workbook(chosen, root), measure)
-        kept = f" Kept as they are: {', '.join(copies.kept)}." if copies.kept else ""
+        kept = ""
+        if copies.kept:
+            kept = f" Kept with the parameters that they have: {', '.join(copies.kept)}; delete one to have it anew."
         return f"{len(copies.written)} of {len(WORKBOOK)} notebooks written to `{copies.folder}`.{kept}"
 
     return Picker(cases(root), profile_path(profile), draw, write)

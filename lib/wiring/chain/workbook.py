@@ -75,10 +75,18 @@ def workbook_steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def write_results(run: Path) -> Path:
-    """Write summary.json and report.html of a run whose artefacts are all there; the report's path."""
+    """Write summary.json and report.html of a run; the report's path.
+
+    Raises WiringError where an artefact is missing.
+    """
     from wiring.case.store import write_summary
     from wiring.show.report import write_report
 
+    if missing := [link.artefact for link in WORKBOOK if not (run / f"{link.artefact}.json").is_file()]:
+        raise WiringError(
+            "this run has not come to its end", where=run, expected="what all five notebooks write",
+            found=f"no {', '.join(missing)}", remedy=f"Finish it: `wiring resume {run.name}`",
+        )  # fmt: skip
     write_summary(run, run.name)
     return write_report(run, [RunFolder(run).output(link.name) for link in WORKBOOK])
 
@@ -107,7 +115,10 @@ def find_run(case: str, run_root: str | Path = RUNS) -> Path:
     path = Path(case) if is_run_folder(Path(case)) else Path(run_root) / case
     if not is_run_folder(path):
         known = ", ".join(sorted(found.name for found in run_folders(run_root))) or "none"
-        raise WiringError("there is no such run", where=path, expected=f"one of: {known}")
+        raise WiringError(
+            "there is no such run", where=path, expected=f"one of: {known}",
+            remedy="`make run` makes one of the tiny pair",
+        )  # fmt: skip
     return path.resolve()
 
 

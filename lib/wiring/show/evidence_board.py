@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from html import escape
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -15,6 +14,7 @@ from wiring.diagnosis.next_checks import CHECKS
 from wiring.diagnosis.symptoms import SYMPTOMS
 from wiring.diagnosis.verdict import NAMED, Verdict, judge, score
 from wiring.rules.faults import FAULTS
+from wiring.show.page import coded
 from wiring.show.template import BLUE, GREY, INK, RED, area, captioned, figure
 
 # letter -> (what it is, the check of `next_checks` that brings it)
@@ -113,11 +113,11 @@ def kind_in_words(verdict: Verdict, kind: int) -> str:
     opened = [SYMPTOMS[name].text for name in fault.expects if name not in decided]
     total = score(fault, verdict.symptoms)
     lines = [
-        f"<b>{kind} {escape(FAULTS[kind])}</b>: {total:+.1f} bits{', named' if kind in verdict.named else ''}",
-        escape(f"What happens: {fault.mechanism}. Where: {fault.where}."),
-        escape(f"It always causes, and nobody looked yet: {'; '.join(opened)}.") if opened else "",
-        escape(f"Check: {fault.check}"),
-        escape(f"Remedy: {fault.remedy}."),
+        f"<b>{kind} {coded(FAULTS[kind])}</b>: {total:+.1f} bits{', named' if kind in verdict.named else ''}",
+        coded(f"What happens: {fault.mechanism}. Where: {fault.where}."),
+        coded(f"It always causes, and nobody looked yet: {'; '.join(opened)}.") if opened else "",
+        coded(f"Check: {fault.check}"),
+        coded(f"Remedy: {fault.remedy}."),
     ]
     return "<br>".join(line for line in lines if line)
 
@@ -129,7 +129,7 @@ def without(verdict: Verdict, left_out: Collection[str]) -> Verdict:
 
 def in_words(verdict: Verdict) -> str:
     """The verdict and what to do next, as HTML."""
-    return f"<b>{escape(verdict.summary)}</b><br>Next: {escape(verdict.next_check)}"
+    return f"<b>{coded(verdict.summary)}</b><br>Next: {coded(verdict.next_check)}"
 
 
 def by_rank(verdict: Verdict) -> list[tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
@@ -37,6 +38,11 @@ section{break-before:page} pre{white-space:pre-wrap} .plotly-graph-div{zoom:.85}
 _UNFOLD = (
     '<script>addEventListener("beforeprint",()=>document.querySelectorAll("details").forEach(d=>d.open=true))</script>'
 )
+
+
+def coded(text: str) -> str:
+    """Text as HTML; what stands in backticks is code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def page(title: str, body: str, style: str = "") -> str:

@@ -54,7 +54,7 @@ class Picker(ipywidgets.VBox):
                 self.told,
             ]
         )
-        self.case.observe(lambda change: self.look(), names="value")
+        self.case.observe(lambda change: self._another(), names="value")
         self.other.observe(lambda change: self._choose(change["new"]), names="value")
         self.refresh.on_click(lambda button: self.look())
         self.write.on_click(lambda button: self._write_now())
@@ -65,18 +65,24 @@ class Picker(ipywidgets.VBox):
 
     def look(self) -> None:
         """Show the chosen case as it is now."""
-        _show(self.shown, lambda: self._draw(self.case.value))
+        self.write.disabled = not _show(self.shown, lambda: self._draw(self.case.value))
 
     def _write_now(self) -> None:
         _show(self.told, lambda: self._write(self.case.value, self.measure.value))
         self.look()
 
+    def _another(self) -> None:
+        self.told.outputs = ()  # it spoke of the case before
+        self.look()
+
     def _choose(self, text: str) -> None:
         if not text.strip():
+            self.look()
             return
         path = Path(text.strip()).expanduser().resolve()
-        if not path.is_file():
-            _show(self.shown, lambda: f"There is no file `{path}`.")
+        if path.suffix not in (".yaml", ".yml") or not path.is_file():
+            _show(self.shown, lambda: f"There is no YAML file `{path}`.")
+            self.write.disabled = True  # it would write for the case that is no longer shown
             return
         if path not in self._options.values():
             self._offer(path)
@@ -91,11 +97,14 @@ class Picker(ipywidgets.VBox):
             self._options[path.name if path.name not in self._options else str(path)] = path
 
 
-def _show(output: ipywidgets.Output, say: Callable[[], str]) -> None:
-    """Put Markdown into an Output. Not through its context: without a browser that would end up in the cell."""
+def _show(output: ipywidgets.Output, say: Callable[[], str]) -> bool:
+    """Put Markdown into an Output; False where it is an error. Not through its context: without a browser that would
+    end up in the cell."""
+    fine = True
     try:
         text = say()
     except WiringError as error:
-        text = f"**{error}**"
+        text, fine = f"**{error}**", False
     data = {"text/markdown": text, "text/plain": text}
     output.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
+    return fine

@@ -1,7 +1,9 @@
 """The speculation calculator: tok/s and break-even of a chain from acceptance and costs; compute, sources and figures.
 
-    price of a round = verify + token x (tokens verified - 1) + draft x steps        in plain decode steps
-    tok/s            = plain tok/s x accept length / price                           the prefill left out
+    price of a round = verify + token x (tokens verified - 1) + wide x (tokens verified beyond a width) + draft x steps
+    tok/s            = plain tok/s x accept length / price
+
+in plain decode steps, the prefill left out on both sides.
 
 The price is also the break-even accept length. Acceptance is that of a draft given that all before it in its round were
 accepted; beyond the last one known it is held.
@@ -25,7 +27,7 @@ from wiring.rules.sglang import Speculation, resolve_speculation
 from wiring.show.template import BLUE, GREY, INK, RED, captioned, figure
 from wiring.speed.cost import chain_length
 from wiring.speed.ladder import price_from_rates
-from wiring.speed.rounds import BASE, CHAIN_STEP, STEP, TOKEN, RoundModel
+from wiring.speed.rounds import BASE, BRANCH, CHAIN_STEP, STEP, TOKEN, RoundModel
 from wiring.speed.tuning import chain_accept_length
 
 if TYPE_CHECKING:
@@ -40,9 +42,10 @@ class Assumed:
     """What is computed from.
 
     conditional: acceptance by position, each given that the ones before were accepted; steps, draft_tokens: as asked;
-    draft, verify, token: plain steps for one draft forward, for verifying one token, for each further one;
-    plain_tok_per_s: without a draft. resolved: the server makes draft tokens steps + 1 (SGLang at top-k 1). measured:
-    tok/s as measured at this setting, None where it was not; note: where the figures come from.
+    draft, verify, token: plain steps for one draft forward, for verifying one token, for each further one; wide: what
+    each one beyond `bend` costs on top. plain_tok_per_s: without a draft. resolved: the server makes draft tokens
+    steps + 1 (SGLang at top-k 1). measured: tok/s as measured at this setting, None where it was not; note: where the
+    figures come from.
     """
 
     conditional: tuple[float, ...]
@@ -52,6 +55,8 @@ class Assumed:
     verify: float
     plain_tok_per_s: float
     token: float = 0.0
+    wide: float = 0.0
+    bend: int = 0
     resolved: bool = True
     measured: float | None = None
     note: str = ""
@@ -79,6 +84,7 @@ def outcome(assumed: Assumed, steps: int | None = None) -> Outcome:
     marginals = tuple(accumulate(assumed.conditional, mul))
     length = chain_accept_length(marginals, min(asked.steps, verified - 1)) if verified > 1 else 1.0
     price = assumed.verify + assumed.token * (verified - 1) + assumed.draft * asked.steps
+    price += assumed.wide * max(0, verified - assumed.bend)
     speedup = length / price if price > 0 else float("inf")
     return Outcome(asked.steps, verified, length, price, speedup, speedup * assumed.plain_tok_per_s)
 
@@ -99,16 +105,22 @@ def told(assumed: Assumed) -> str:
 def of_arm(
     arm: ArmResult, plain: ArmResult, model: RoundModel, asked: Speculation, note: str = "measured in this case"
 ) -> Assumed:
-    """What a benchmark measured: acceptance and tok/s of `arm`, the fitted price of a round, plain tok/s.
+    """What a benchmark measured: acceptance of `arm`, the fitted price of a round, and rates without the prefill.
 
-    Where only chains were priced a draft step stands with its verified token.
+    Those are 1 / seconds of a plain step, and accept length / seconds of a round: the rates of the benchmark have the
+    prefill in them, which the calculator leaves out. Where only chains were priced a draft step stands with its
+    verified token.
     """
     terms = {c.name: c.value for c in model.coefficients}
     step = terms.get(CHAIN_STEP, terms.get(STEP, 0.0))
+    known = {BASE, CHAIN_STEP, STEP, TOKEN, BRANCH}  # the one left is the bend's; branches are those of trees
+    assert plain.step_s and arm.round_s and arm.accept_length, "an arm with a draft has rounds, plain has steps"
     return Assumed(
         conditional=tuple(share or 0.0 for share in arm.acceptance_conditional), steps=asked.steps,
         draft_tokens=asked.draft_tokens, draft=step, verify=max(0.0, terms[BASE] - step),
-        plain_tok_per_s=plain.tok_per_s, token=terms.get(TOKEN, 0.0), measured=arm.tok_per_s, note=note,
+        plain_tok_per_s=1 / plain.step_s, token=terms.get(TOKEN, 0.0), bend=model.bend or 0,
+        wide=sum(value for name, value in terms.items() if name not in known),
+        measured=arm.accept_length / arm.round_s, note=note,
     )  # fmt: skip
 
 
@@ -173,7 +185,7 @@ def tok_per_s_by_steps(assumed: Assumed) -> go.Figure:
     fig.add_hline(y=assumed.plain_tok_per_s, line_dash="dash", line_color=INK, annotation_text="plain decoding")
     fig.update_yaxes(rangemode="tozero")
     fig.update_xaxes(dtick=1)
-    return captioned(fig, f"Batch 1, the prefill left out. Source: {assumed.note}.")
+    return captioned(fig, f"Batch 1, the prefill left out everywhere. Source: {assumed.note}.")
 
 
 def break_even_by_steps(assumed: Assumed) -> go.Figure:
@@ -193,11 +205,12 @@ def break_even_by_steps(assumed: Assumed) -> go.Figure:
     fig.add_vline(x=assumed.steps, line_color=INK, line_width=1)
     fig.update_yaxes(rangemode="tozero")
     fig.update_xaxes(dtick=1)
+    wide = f", {assumed.wide:.3f} more for each beyond {assumed.bend}" if assumed.wide else ""
     return captioned(
         fig,
         "A draft pays where the accept length lies above the break-even, which is the price of a round in plain decode "
-        f"steps: {assumed.verify:.3f} for verify, {assumed.token:.3f} for each further token, {assumed.draft:.3f} for "
-        "each draft step.",
+        f"steps: {assumed.verify:.3f} for verify, {assumed.token:.3f} for each further token{wide}, "
+        f"{assumed.draft:.3f} for each draft step.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import ipywidgets
@@ -26,8 +27,8 @@ def speculation_calculator(presets: Mapping[str, Assumed]) -> ipywidgets.VBox:
     output, words = ipywidgets.Output(), ipywidgets.HTML()
 
     def changed(**values: Any) -> None:
-        assumed = assumed_of(values, positions)
         loaded = presets[preset.value]
+        assumed = replace(assumed_of(values, positions), wide=loaded.wide, bend=loaded.bend)  # they have no slider
         if values == values_of(loaded, positions):
             assumed = loaded
         words.value = f"{told(assumed)} {note(assumed.note)}"
@@ -49,7 +50,8 @@ def values_of(assumed: Assumed, positions: int) -> dict[str, Any]:
     shares = {f"accept_{k + 1}": float(known[min(k, len(known) - 1)]) for k in range(positions)}
     return shares | dict(
         steps=assumed.steps, draft_tokens=assumed.draft_tokens, resolved=assumed.resolved, draft=float(assumed.draft),
-        verify=float(assumed.verify), token=float(assumed.token), plain_tok_per_s=float(assumed.plain_tok_per_s),
+        verify=float(assumed.verify), token=float(assumed.token),
+        plain_tok_per_s=round(float(assumed.plain_tok_per_s), 3),
     )  # fmt: skip
 
 

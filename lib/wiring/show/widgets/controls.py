@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
 import ipywidgets
@@ -12,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from wiring.errors import WiringError
+from wiring.show.page import coded
 from wiring.show.template import INK, RED
 
 _PLOTLY = "application/vnd.plotly.v1+json"
@@ -36,14 +36,14 @@ def _data(one: go.Figure | pd.DataFrame | str) -> dict[str, Any]:
 
 
 def note(text: str) -> str:
-    """A line of small print as HTML."""
-    return f'<small style="color:{INK}">{escape(text)}</small>'
+    """A line of small print as HTML; what stands in backticks is code."""
+    return f'<small style="color:{INK}">{coded(text)}</small>'
 
 
 def problem(error: Exception) -> str:
     """An error's sentence as HTML: what a callback shows in place of a traceback that nobody would see."""
     style = f"border-left:4px solid {RED};padding:2px 10px;white-space:pre-wrap"
-    return f'<div style="{style}">{escape(str(error))}</div>'
+    return f'<div style="{style}">{coded(str(error))}</div>'
 
 
 def guarded(action: Callable[[], object], error: ipywidgets.HTML, refresh: Callable[[], None]) -> None:
@@ -53,6 +53,8 @@ def guarded(action: Callable[[], object], error: ipywidgets.HTML, refresh: Calla
         action()
     except WiringError as refused:
         error.value = problem(refused)
+    except KeyboardInterrupt:
+        error.value = note("Interrupted.")
     refresh()
 
 

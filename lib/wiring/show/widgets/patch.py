@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import ipywidgets
 
 from wiring.patch.forms import Form
+from wiring.show.page import coded
 from wiring.show.patch_bench import PatchBench, Question, Step
 from wiring.show.template import BLUE, INK, RED
 from wiring.show.widgets.controls import guarded, note, put
@@ -42,7 +41,7 @@ def patch_panel(bench: PatchBench) -> ipywidgets.VBox:
     def refresh() -> None:
         states.value = states_html(tuple(bench.steps.values()))
         question.layout.display = "" if pending else "none"
-        asked.value = f'<b style="white-space:pre-wrap">{escape(str(pending[0]))}</b>' if pending else ""
+        asked.value = f'<b style="white-space:pre-wrap">{coded(str(pending[0]))}</b>' if pending else ""
         buttons["apply"].disabled = bench.applied or bool(pending)
         buttons["prove"].disabled = buttons["undo"].disabled = not bench.applied
         form.disabled = where.disabled = bench.applied or bool(pending)
@@ -77,7 +76,7 @@ def states_html(steps: tuple[Step, ...]) -> str:
     rows = "".join(
         f'<tr><th style="text-align:left;{_TOP}">{step.name}</th>'
         f'<td style="color:{_COLOURS[step.state]};{_TOP};white-space:nowrap;padding:0 10px">{step.state}</td>'
-        f'<td style="white-space:pre-wrap;text-align:left">{escape(step.text)}</td></tr>'
+        f'<td style="white-space:pre-wrap;text-align:left">{coded(step.text)}</td></tr>'
         for step in steps
     )
     return f"<table>{rows}</table>"

@@ -42,11 +42,21 @@ def server_panel(bench: ServerBench) -> ipywidgets.VBox:
         tables = [*shown, readings_table(bench.readings)] if bench.running else []
         put(output, *tables)
 
+    def begin() -> bool:
+        """Whether a server can be had: a second press while the first one worked comes after it, and is none."""
+        for widget in (buttons["attach"], buttons["start"], url, key, kind):
+            widget.disabled = True  # shown at once; `refresh` has the last word
+        return not bench.running
+
     def attach() -> None:
+        if not begin():
+            return
         bench.attach(url.value.strip(), key.value)
         shown[:] = [bench.arguments()]
 
     def start() -> None:
+        if not begin():
+            return
         bench.start(kind.value, progress=lambda text: setattr(error, "value", note(text)))
         error.value = ""
         shown[:] = [bench.arguments()]
