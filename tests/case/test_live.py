@@ -49,7 +49,7 @@ def test_a_running_server_is_attached_to_only_for_the_draft_as_it_is(tmp_path, m
     opened = []
     monkeypatch.setattr(live, "attach", lambda url, **how: opened.append((url, *how.values())))
     monkeypatch.setenv("SGLANG_API_KEY", "secret")
-    monkeypatch.setattr(live, "start_server", lambda case, spec, name, progress: opened.append(name))
+    monkeypatch.setattr(live, "start_server", lambda case, spec, name, progress, wait: opened.append((name, wait)))
     case = SimpleNamespace(profile=profile(tmp_path, url="http://h:1", plain_url="http://h:2"))
     for arm in (
         live.plain_arm(case, "01"),
@@ -58,7 +58,10 @@ def test_a_running_server_is_attached_to_only_for_the_draft_as_it_is(tmp_path, m
         live.draft_arm(case, "05", "steps 3", speculation=Speculation(3, 1, 4)),
     ):
         arm.open()
-    assert opened == [("http://h:2", "secret", True), ("http://h:1", "secret", True), "05-cured", "05-steps 3"]
+    started = [("05-cured", False), ("05-steps 3", False)]  # on the CPU side by side
+    assert opened == [("http://h:2", "secret", True), ("http://h:1", "secret", True), *started]
+    live.plain_arm(SimpleNamespace(profile=profile(tmp_path, device="cuda")), "01").open()
+    assert opened[-1] == ("01-plain", True)  # on a GPU each waits for the one before
 
 
 def test_a_round_is_priced_in_plain_steps_of_the_same_run():

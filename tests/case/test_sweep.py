@@ -132,7 +132,7 @@ def test_every_setting_is_served_from_one_cured_copy_that_goes_away(monkeypatch,
         return "measured"
 
     monkeypatch.setattr(sweep, "measure_arms", record)
-    monkeypatch.setattr("wiring.case.live.start_server", lambda case, spec, name, progress: spec)
+    monkeypatch.setattr("wiring.case.live.start_server", lambda case, spec, name, progress, wait: spec)
     cure = SimpleNamespace(form="config", ids=(0, 3, 31), environment={"A": "1"})
     settings = (chain(2), Speculation(3, 2, 6), chain(4))
     assert sweep.measure_sweep(case, cure, settings, at_once=2, progress=lambda text: None) == ("measured",) * 2

@@ -149,8 +149,13 @@ class FakeServer:
 
     def __init__(self, name, calls, short=False, read_only=False):
         self.read_only, self.client, self.name, self.calls, self.short = read_only, self, name, calls, short
+        self.is_ready = False
+
+    def ready(self):
+        self.is_ready = True
 
     def generate(self, ids, tokens):
+        assert self.is_ready
         self.calls.append((self.name, tokens))
         return SimpleNamespace(output_ids=tuple(range(tokens - self.short)), meta={"spec_verify_ct": 2})
 
@@ -182,6 +187,30 @@ def run(calls, interleaved=True, up=None, **kwargs):
         closing_prompts=1,
         progress=lambda _: None,
     )
+
+
+def test_servers_start_side_by_side_where_all_are_needed_and_one_by_one_where_one_fits():
+    events = []
+
+    class Noted(FakeServer):
+        def ready(self):
+            events.append(f"{self.name} ready")
+            super().ready()
+
+    @contextmanager
+    def open_(name):
+        events.append(f"{name} launched")
+        yield Noted(name, [])
+
+    def begun(interleaved):
+        events.clear()
+        two = [benchmark.Arm(name, lambda name=name: open_(name)) for name in ("plain", "as served")]
+        benchmark.measure(two, [[1, 2]], new_tokens=8, repeats=1, warmup_tokens=3, interleaved=interleaved,
+                          progress=lambda _: None)  # fmt: skip
+        return events
+
+    assert begun(True) == ["plain launched", "as served launched", "plain ready", "as served ready"]
+    assert begun(False) == ["plain launched", "plain ready", "as served launched", "as served ready"]
 
 
 def test_interleaved_arms_alternate_forwards_and_backwards():

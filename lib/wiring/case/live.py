@@ -12,7 +12,7 @@ from wiring.case.profile import Profile
 from wiring.case.store import Case
 from wiring.engine.arguments import asked_vs_resolved
 from wiring.engine.health import quiet_lines
-from wiring.engine.launch import RunningServer, ServerSpec, attach, start
+from wiring.engine.launch import RunningServer, ServerSpec, attach, launch, start
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
 from wiring.speed.benchmark import Arm, measure
@@ -71,13 +71,17 @@ def server_spec(
     )
 
 
-def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | None = None):
-    """Start `spec` with its log at logs/<name>.log of the run; a context manager yielding the server."""
+def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | None = None, *, wait: bool = True):
+    """Start `spec` with its log at logs/<name>.log of the run; a context manager yielding the server.
+
+    Without `wait` it is yielded while it starts.
+    """
     log = case.logs() / f"{name.replace(' ', '_')}.log"
     if progress:
         progress(f"starting the server of arm {name!r} (usually 20 to 60 s on the CPU; log: {log})")
     told = quiet_lines(progress, every_s=30) if progress else None
-    return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=told)
+    begin = start if wait else launch
+    return begin(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=told)
 
 
 def attach_server(url: str, read_only: bool = True) -> RunningServer:
@@ -147,4 +151,5 @@ def measure_arms(
 def _opener(case: Case, url: str, spec: ServerSpec, log: str, progress: Progress | None):
     if url:
         return lambda: attach_server(url, case.profile.engine.read_only)
-    return lambda: start_server(case, spec, log, progress)
+    wait = spec.device != "cpu"  # on a GPU SGLang takes a share of the memory that it finds free: one after the other
+    return lambda: start_server(case, spec, log, progress, wait=wait)

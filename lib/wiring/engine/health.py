@@ -57,10 +57,12 @@ def quiet_lines(emit: Callable[[str], object] = print, every_s: float = 15.0) ->
 
 
 def wait_until_healthy(
-    client: ServerClient, process: GuardedProcess, log: Path, timeout_s: float, progress: Progress | None
+    client: ServerClient, process: GuardedProcess, log: Path, timeout_s: float, progress: Progress | None, begin: float
 ) -> None:
-    """Return when the server answers /health; raise WiringError as soon as it has died, or after `timeout_s`."""
-    begin = time.monotonic()
+    """Return when the server answers /health; raise WiringError as soon as it has died, or after `timeout_s`.
+
+    Seconds count from `begin`, by time.monotonic.
+    """
     while True:
         elapsed_s = time.monotonic() - begin
         if progress is not None:

@@ -6,9 +6,11 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -75,6 +77,8 @@ class ServerSpec:
 class RunningServer:
     """A server that answers. `pid` and `log` are None for one that was attached to; `notes` are worth showing.
 
+    Of one that was only launched, `ready` waits until it answers; of any other it has nothing to do.
+
     It is a context manager too, so that `with` takes a started and an attached server alike; leaving the block closes
     the client and ends nothing (`start` ends what it started).
     """
@@ -85,6 +89,7 @@ class RunningServer:
     log: Path | None = None
     command: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    ready: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
     def __enter__(self) -> RunningServer:
         return self
@@ -102,14 +107,31 @@ def start(
     progress: Progress | None = None,
     request_timeout_s: float = 600.0,
 ) -> Iterator[RunningServer]:
-    """Start a server, wait until it is ready, and end all of its processes with the block, whatever ends the block.
+    """`launch` a server and wait until it is ready."""
+    with launch(spec, log, timeout_s=timeout_s, progress=progress, request_timeout_s=request_timeout_s) as server:
+        server.ready()
+        yield server
 
-    Its output goes to `log`, which is written anew. `progress` is called about four times a second until it is ready.
+
+@contextmanager
+def launch(
+    spec: ServerSpec,
+    log: Path,
+    *,
+    timeout_s: float = 300.0,
+    progress: Progress | None = None,
+    request_timeout_s: float = 600.0,
+) -> Iterator[RunningServer]:
+    """Launch a server, and end all of its processes with the block, whatever ends the block.
+
+    It is not ready yet: `RunningServer.ready` waits for that, so that several can start side by side. (On one GPU they
+    must not: SGLang takes a share of the memory that it finds free.) Its output goes to `log`, which is written anew.
+    `progress` is called about four times a second until it is ready.
     Everything that can be known to fail is refused before a process starts (see `wiring.engine.preflight`).
 
     Raises:
-        WiringError: preflight refuses; or the server dies (at once) or is not ready within `timeout_s` seconds, with
-            the log's last lines.
+        WiringError: preflight refuses; from `ready`: the server dies (at once) or is not ready within `timeout_s`
+            seconds from its launch, with the log's last lines.
     """
     from wiring.engine.preflight import preflight
 
@@ -126,9 +148,9 @@ def start(
 
     url = f"http://{HOST}:{port}"
     client = ServerClient(url, request_timeout_s, why_dead=why_dead)
+    ready = partial(wait_until_healthy, client, process, log, timeout_s, progress, time.monotonic())
     try:
-        wait_until_healthy(client, process, log, timeout_s, progress)
-        yield RunningServer(url, client, process.pid, log, tuple(command), notes)
+        yield RunningServer(url, client, process.pid, log, tuple(command), notes, ready)
     finally:
         process.stop()
         client.close()

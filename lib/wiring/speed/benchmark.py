@@ -20,14 +20,16 @@ from wiring.speed.measurement import Trial
 
 
 class Served(Protocol):
-    """What the benchmark needs of a server: a client, which says by `read_only` whether others use the server too."""
+    """What the benchmark needs of a server: to wait until it answers, and a client, which says by `read_only` whether
+    others use the server too."""
 
     client: Any
+    ready: Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One thing to measure: a name, and how to have its server (a context manager yielding it)."""
+    """One thing to measure: a name, and how to have its server (a context manager yielding it, ready or starting)."""
 
     name: str
     open: Callable[[], AbstractContextManager[Served]]
@@ -97,10 +99,10 @@ def measure(
 
 def _interleaved(arms, prompts: int, repeats: int, closing: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
     with ExitStack() as stack:
-        servers = []
-        for arm in arms:
-            servers.append((arm.name, stack.enter_context(arm.open())))
-            warm_up(*servers[-1])
+        servers = [(arm.name, stack.enter_context(arm.open())) for arm in arms]
+        for name, server in servers:  # those that only start yet do it side by side
+            server.ready()
+            warm_up(name, server)
         for repeat in range(repeats):
             for prompt in range(prompts):
                 progress(f"prompt {prompt + 1} of {prompts}, repeat {repeat + 1} of {repeats}")
@@ -114,6 +116,7 @@ def _interleaved(arms, prompts: int, repeats: int, closing: int, one, warm_up, p
 def _sequential(arms, prompts: int, repeats: int, closing: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
     for arm in arms:
         with arm.open() as server:
+            server.ready()
             warm_up(arm.name, server)
             for repeat in range(repeats):
                 progress(f"arm {arm.name}, repeat {repeat + 1} of {repeats}")
@@ -121,6 +124,7 @@ def _sequential(arms, prompts: int, repeats: int, closing: int, one, warm_up, pr
                     yield one(arm.name, server, prompt, repeat)
     if closing:
         with arms[0].open() as server:
+            server.ready()
             warm_up(arms[0].name, server)
             for prompt in range(closing):
                 yield one(again(arms[0].name), server, prompt, 0)
