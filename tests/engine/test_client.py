@@ -5,9 +5,11 @@ import socket
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
+from wiring.engine import ports
 from wiring.engine.client import ServerClient
 from wiring.engine.launch import attach
 from wiring.engine.ports import free_port, is_free
@@ -213,3 +215,12 @@ def test_attach_to_an_unhealthy_or_locked_server_is_told(server):
 def test_a_port_in_use_is_not_free(server):
     assert not is_free(server.server_port)
     assert is_free(free_port())
+
+
+def test_a_port_is_given_once(monkeypatch):
+    """Servers that start side by side do not listen yet when the next one asks."""
+    drawn = iter([20_001, 20_001, 20_002])
+    monkeypatch.setattr(ports, "_given", set())
+    monkeypatch.setattr(ports, "is_free", lambda port: True)
+    monkeypatch.setattr(ports.random, "SystemRandom", lambda: SimpleNamespace(randrange=lambda *_: next(drawn)))
+    assert (free_port(), free_port()) == (20_001, 20_002)

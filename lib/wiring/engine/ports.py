@@ -9,6 +9,7 @@ HOST = "127.0.0.1"
 # Below the range from which Linux hands out ports to outgoing connections (32768 on): a port found free there
 # is not taken by a passing connection in the seconds before the server binds it.
 _LOWEST, _HIGHEST = 20_000, 32_000
+_given: set[int] = set()  # by this process: a server that is still starting does not listen yet
 
 
 def is_free(port: int) -> bool:
@@ -24,10 +25,11 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on now, chosen at random."""
+    """A port of 127.0.0.1 that nothing listens on now and that this process was not given yet, chosen at random."""
     for _ in range(200):
         port = random.SystemRandom().randrange(_LOWEST, _HIGHEST)
-        if is_free(port):
+        if port not in _given and is_free(port):
+            _given.add(port)
             return port
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:  # a crowded machine: let the kernel choose
         probe.bind((HOST, 0))
