@@ -1,7 +1,10 @@
 """A complete set of artefacts with plain numbers, for the store and the summary."""
 
+import json
+import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +63,17 @@ def report(layout, accuracy, depths=1):
         unigram=0.1,
         bigram=None,
     )
+
+
+@pytest.fixture(scope="session")
+def trained_draft(tmp_path_factory) -> Path:
+    """A copy of the shipped draft that asks for its trained layout; the shipped one has few drafts accepted."""
+    folder = tmp_path_factory.mktemp("trained") / "draft"
+    shutil.copytree(Path(__file__).parents[1] / "data" / "tiny" / "draft", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [0, 3, 31]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 @pytest.fixture

@@ -66,11 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"Kernel {GPU if options.gpu else CPU}: {path}, with {', '.join(environment)}")
     if not options.gpu:
         quiet_lab()
-    else:
-        try:
-            check_gpus(())
-        except WiringError as error:  # registered all the same: the GPUs may be those of another node
-            print(f"Registered, but no server for a GPU can be started here. {error}", file=sys.stderr)
+        return 0
+    try:
+        check_gpus(())
+    except WiringError as error:  # registered all the same: the GPUs may be those of another node
+        print(f"Registered, but no server for a GPU can be started here. {error}", file=sys.stderr)
     return 0
 
 

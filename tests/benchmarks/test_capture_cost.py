@@ -10,7 +10,6 @@ is the noise beside which the difference between "bare" and "off" is judged.
 from __future__ import annotations
 
 import json
-import shutil
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -31,17 +30,6 @@ LEAST_SHARE = 0.9
 LEAST_NOISE = 0.03  # two starts that happen to agree better than this say nothing of a third
 
 
-@pytest.fixture(scope="module")
-def draft(tmp_path_factory) -> Path:
-    """The shipped draft under its trained layout, so that rounds accept drafts and have several rows to record."""
-    folder = tmp_path_factory.mktemp("draft") / "draft"
-    shutil.copytree(TINY / "draft", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [0, 3, 31]
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 def speeds(spec: ServerSpec, log: Path, names: tuple[str, ...]) -> dict[str, list[float]]:
     """New tokens per second of each request by name, the names taking turns; the first requests are not counted."""
     prompts = [entry["input_ids"] for entry in json.loads((TINY / "prompts.json").read_text())[:REQUESTS]]
@@ -57,8 +45,11 @@ def speeds(spec: ServerSpec, log: Path, names: tuple[str, ...]) -> dict[str, lis
 
 
 @pytest.fixture(scope="module")
-def measured(draft, tmp_path_factory) -> tuple[dict[str, list[list[float]]], list[Path]]:
-    """Speeds by name, one list for each start; and the capture folders."""
+def measured(trained_draft, tmp_path_factory) -> tuple[dict[str, list[list[float]]], list[Path]]:
+    """Speeds by name, one list for each start; and the capture folders.
+
+    Under its trained layout rounds accept drafts and have several rows to record.
+    """
     root, folders = tmp_path_factory.mktemp("servers"), []
     found: dict[str, list[list[float]]] = defaultdict(list)
     for number, kind in enumerate(ORDER):
@@ -66,7 +57,7 @@ def measured(draft, tmp_path_factory) -> tuple[dict[str, list[list[float]]], lis
         if kind == "on":
             folders.append(root / f"capture-{number}")
             env = capture_environment(folders[-1], rows=10**6, prefix="captured-")
-        spec = ServerSpec(TINY / "target", draft, Speculation(5, 1, 6), env=env)
+        spec = ServerSpec(TINY / "target", trained_draft, Speculation(5, 1, 6), env=env)
         names = ("captured", "passed by") if kind == "on" else (kind,)
         for name, values in speeds(spec, root / f"{number}.log", names).items():
             found[name].append(values)

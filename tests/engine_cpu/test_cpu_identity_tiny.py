@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -32,16 +31,11 @@ def references():
 
 
 @pytest.fixture(scope="module")
-def server(references, tmp_path_factory):  # references first: the two would share the cores
-    draft = tmp_path_factory.mktemp("draft")  # the shipped one asks for a layout under which few drafts are right
-    shutil.copytree(TINY / "draft", draft, dirs_exist_ok=True)
-    config = json.loads((draft / "config.json").read_text())
-    config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [0, 3, 31]
-    (draft / "config.json").write_text(json.dumps(config))
+def server(references, trained_draft, tmp_path_factory):  # references first: the two would share the cores
     flags = [
         *("--model-path", str(TINY / "target"), "--dtype", "float32", "--mem-fraction-static", "0.3"),
         *("--max-total-tokens", "2048", "--max-running-requests", "4", "--context-length", "512"),
-        *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(draft)),
+        *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(trained_draft)),
         *("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "8"),
         *("--skip-server-warmup", "--sleep-on-idle"),
     ]

@@ -1,7 +1,6 @@
 """`wiring ab` on the real server of the tiny pair, held against replays that need no server."""
 
 import json
-import shutil
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,21 +28,10 @@ CHAIN, TREE = Speculation(5, 1, 6), Speculation(5, 4, 16)
 
 
 @pytest.fixture(scope="module")
-def draft(tmp_path_factory):
-    """The shipped draft with the ids of its training."""
-    folder = tmp_path_factory.mktemp("ab") / "draft"
-    shutil.copytree(TINY / "draft", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = list(LAYOUT)
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def chain(draft):
+def chain(trained_draft):
     """A server that drafts chains."""
-    spec = ServerSpec(TINY / "target", draft, CHAIN)
-    with start(spec, draft.with_name("chain.log"), timeout_s=500) as server:
+    spec = ServerSpec(TINY / "target", trained_draft, CHAIN)
+    with start(spec, trained_draft.with_name("chain.log"), timeout_s=500) as server:
         yield server
 
 
@@ -74,8 +62,8 @@ class Alone:
 
 
 @pytest.fixture(scope="module")
-def alone(draft):
-    return Alone(draft)
+def alone(trained_draft):
+    return Alone(trained_draft)
 
 
 def accept_length(rounds):
@@ -134,9 +122,9 @@ def test_answers_split_by_what_the_server_took_from_its_cache(chain, alone):
         assert row.accept_length == pytest.approx(accept_length(alone.rounds(CHAIN)), rel=0.01)
 
 
-def test_a_tree_is_told_from_a_chain_by_its_second_choices(ab, alone, draft):
-    spec = replace(ServerSpec(TINY / "target", draft, TREE), seed=1)
-    with start(spec, draft.with_name("tree.log"), timeout_s=500) as tree:
+def test_a_tree_is_told_from_a_chain_by_its_second_choices(ab, alone, trained_draft):
+    spec = replace(ServerSpec(TINY / "target", trained_draft, TREE), seed=1)
+    with start(spec, trained_draft.with_name("tree.log"), timeout_s=500) as tree:
         status, found = ab("tree", "--against", tree.url)
     requests = [[from_rounds(rounds, index) for index, rounds in enumerate(alone.rounds(s))] for s in (CHAIN, TREE)]
     expected = compare(*requests)

@@ -12,7 +12,7 @@ from wiring.case.profile import Profile
 from wiring.case.store import Case
 from wiring.engine.arguments import asked_vs_resolved
 from wiring.engine.health import quiet_lines
-from wiring.engine.launch import RunningServer, ServerSpec, attach, launch, start
+from wiring.engine.launch import RunningServer, ServerSpec, attach, start
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
 from wiring.speed.benchmark import Arm, measure
@@ -80,8 +80,7 @@ def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | N
     if progress:
         progress(f"starting the server of arm {name!r} (usually 20 to 60 s on the CPU; log: {log})")
     told = quiet_lines(progress, every_s=30) if progress else None
-    begin = start if wait else launch
-    return begin(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=told)
+    return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=told, wait=wait)
 
 
 def attach_server(url: str, read_only: bool = True) -> RunningServer:

@@ -77,7 +77,7 @@ class ServerSpec:
 class RunningServer:
     """A server that answers. `pid` and `log` are None for one that was attached to; `notes` are worth showing.
 
-    Of one that was only launched, `ready` waits until it answers; of any other it has nothing to do.
+    Of one that is yielded while it starts, `ready` waits until it answers; of any other it has nothing to do.
 
     It is a context manager too, so that `with` takes a started and an attached server alike; leaving the block closes
     the client and ends nothing (`start` ends what it started).
@@ -106,32 +106,18 @@ def start(
     timeout_s: float = 300.0,
     progress: Progress | None = None,
     request_timeout_s: float = 600.0,
+    wait: bool = True,
 ) -> Iterator[RunningServer]:
-    """`launch` a server and wait until it is ready."""
-    with launch(spec, log, timeout_s=timeout_s, progress=progress, request_timeout_s=request_timeout_s) as server:
-        server.ready()
-        yield server
+    """Start a server, wait until it is ready, and end all of its processes with the block, whatever ends the block.
 
-
-@contextmanager
-def launch(
-    spec: ServerSpec,
-    log: Path,
-    *,
-    timeout_s: float = 300.0,
-    progress: Progress | None = None,
-    request_timeout_s: float = 600.0,
-) -> Iterator[RunningServer]:
-    """Launch a server, and end all of its processes with the block, whatever ends the block.
-
-    It is not ready yet: `RunningServer.ready` waits for that, so that several can start side by side. (On one GPU they
-    must not: SGLang takes a share of the memory that it finds free.) Its output goes to `log`, which is written anew.
-    `progress` is called about four times a second until it is ready.
+    Without `wait` it is yielded while it starts, and `RunningServer.ready` waits, so that several can start side by
+    side. (On one GPU they must not: SGLang takes a share of the memory that it finds free.) Its output goes to `log`,
+    which is written anew. `progress` is called about four times a second until it is ready.
     Everything that can be known to fail is refused before a process starts (see `wiring.engine.preflight`).
 
     Raises:
-        WiringError: preflight refuses; from `ready`: the server dies (at once) or is not ready within `timeout_s`
-            seconds from its launch, with the log's last lines.
+        WiringError: preflight refuses; or the server dies (at once) or is not ready within `timeout_s` seconds, with
+            the log's last lines (without `wait` from `ready`).
     """
     from wiring.engine.preflight import preflight
 
@@ -150,6 +136,8 @@ def launch(
     client = ServerClient(url, request_timeout_s, why_dead=why_dead)
     ready = partial(wait_until_healthy, client, process, log, timeout_s, progress, time.monotonic())
     try:
+        if wait:
+            ready()
         yield RunningServer(url, client, process.pid, log, tuple(command), notes, ready)
     finally:
         process.stop()

@@ -27,7 +27,7 @@ from wiring.rules.sglang import Speculation, resolve_speculation
 from wiring.show.template import BLUE, GREY, INK, RED, captioned, figure
 from wiring.speed.cost import chain_length
 from wiring.speed.ladder import price_from_rates
-from wiring.speed.rounds import BASE, BRANCH, CHAIN_STEP, STEP, TOKEN, RoundModel
+from wiring.speed.rounds import BASE, CHAIN_STEP, STEP, TOKEN, RoundModel, bend_name
 from wiring.speed.tuning import chain_accept_length
 
 if TYPE_CHECKING:
@@ -113,13 +113,12 @@ def of_arm(
     """
     terms = {c.name: c.value for c in model.coefficients}
     step = terms.get(CHAIN_STEP, terms.get(STEP, 0.0))
-    known = {BASE, CHAIN_STEP, STEP, TOKEN, BRANCH}  # the one left is the bend's; branches are those of trees
     assert plain.step_s and arm.round_s and arm.accept_length, "an arm with a draft has rounds, plain has steps"
     return Assumed(
         conditional=tuple(share or 0.0 for share in arm.acceptance_conditional), steps=asked.steps,
         draft_tokens=asked.draft_tokens, draft=step, verify=max(0.0, terms[BASE] - step),
-        plain_tok_per_s=1 / plain.step_s, token=terms.get(TOKEN, 0.0), bend=model.bend or 0,
-        wide=sum(value for name, value in terms.items() if name not in known),
+        plain_tok_per_s=1 / plain.step_s, token=terms.get(TOKEN, 0.0),
+        wide=terms[bend_name(model.bend)] if model.bend else 0.0, bend=model.bend or 0,
         measured=arm.accept_length / arm.round_s, note=note,
     )  # fmt: skip
 

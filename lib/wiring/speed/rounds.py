@@ -182,7 +182,7 @@ def fit_rounds(settings: Sequence[PricedRound]) -> RoundModel:
     best = _fitted(names, settings, None, chains_only)
     width = CHAIN_STEP if chains_only else TOKEN
     for bend in sorted({p.setting.draft_tokens for p in settings})[1:-1]:
-        bent = [*names, _bend_name(bend)]
+        bent = [*names, bend_name(bend)]
         if width in names and len(settings) > len(bent) and _independent(bent, settings, bend):
             other = _fitted(bent, settings, bend, chains_only)
             if other.spare and other.residual**2 / other.spare < _HINGE_GAIN * best.residual**2 / max(best.spare, 1):
@@ -221,7 +221,7 @@ def _fitted(names: Sequence[str], settings: Sequence[PricedRound], bend: int | N
         coefficients=tuple(Coefficient(n, float(v), e) for n, v, e in zip(terms, value, error, strict=True)),
         covariance=None if covariance is None else tuple(map(tuple, covariance.tolist())),
         settings=tuple(settings),
-        bend=bend if bend is not None and _bend_name(bend) in terms else None,
+        bend=bend if bend is not None and bend_name(bend) in terms else None,
         chains_only=chains_only,
         residual=float(np.sqrt(np.mean(((y - matrix @ value) / y) ** 2))),
         spare=spare,
@@ -236,7 +236,8 @@ def _units(name: str, bend: int | None) -> Term:
     return lambda s: max(0.0, s.draft_tokens - float(bend or 0))
 
 
-def _bend_name(bend: int) -> str:
+def bend_name(bend: int) -> str:
+    """The name of the term of a bend at this many verified tokens."""
     return f"verified token beyond {bend}"
 
 
