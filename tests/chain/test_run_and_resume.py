@@ -162,3 +162,10 @@ def test_a_folder_that_no_run_made_is_left_alone(toy):
     with pytest.raises(WiringError, match="not made by a run"):
         toy.chain()
     assert [path.name for path in toy.run.iterdir()] == ["thesis.txt"]
+
+
+def test_what_a_cell_prints_is_one_output_however_it_arrives(toy):
+    toy.write(1, extra="import time\nfor part in 'abc':\n    print(part, end='', flush=True)\n    time.sleep(0.3)")
+    toy.chain(names=["01_step"])
+    outputs = next(cell["outputs"] for cell in toy.executed(1)["cells"] if cell["id"] == "extra")
+    assert [(output["name"], "".join(output["text"])) for output in outputs] == [("stdout", "abc")]

@@ -48,6 +48,15 @@ def test_same_bytes_twice_and_clean(path):
     assert place[0].text == "books\n"
 
 
+def test_what_a_cell_prints_is_one_output_however_it_arrives(path):
+    book = nbformat.read(path, as_version=4)
+    book.cells[-1].source = "import time\nfor part in 'abc':\n    print(part, end='', flush=True)\n    time.sleep(0.3)"
+    nbformat.write(book, path)
+    save_reference(path)
+    outputs = nbformat.read(path, as_version=4).cells[-1].outputs
+    assert [(output.name, output.text) for output in outputs] == [("stdout", "abc")]
+
+
 def test_a_failing_cell_leaves_the_file_as_it_was(path, capsys):
     book = nbformat.read(path, as_version=4)
     book.cells[-1].source = "raise ValueError('no such thing')"

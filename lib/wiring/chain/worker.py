@@ -132,6 +132,7 @@ def _execute(order: Order, tell) -> Outcome:
             execution_timeout=order.execution_timeout_s,
             kernel_manager_class=_kernel_manager(),
             store_widget_state=False,
+            coalesce_streams=True,
         )
     except PapermillExecutionError as error:
         message = f"{error.ename}: {error.evalue}".strip(": ")

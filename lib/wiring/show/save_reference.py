@@ -47,6 +47,7 @@ def save_reference(path: Path, cell_timeout_s: int = 600) -> bool:
         kernel_name="python3",
         record_timing=False,
         store_widget_state=False,
+        coalesce_streams=True,  # on a busy machine what one cell prints arrives in several parts
         resources={"metadata": {"path": str(path.parent)}},
     )
     try:
