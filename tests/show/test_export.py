@@ -57,7 +57,7 @@ def test_without_a_browser_it_is_said_what_to_do(tmp_path, monkeypatch):
 
 def test_what_the_browser_drew_is_written_as_bytes(tmp_path, browser):
     drawn = f'["data:image/png;base64,{base64.b64encode(PNG).decode()}", "data:image/svg+xml,%3Csvg%3E&amp;%C3%A9"]'
-    browser(f"echo \"$@\" > {tmp_path}/asked\necho '<html><body><pre id=\"images\">DONE{drawn}</pre></body></html>'")
+    browser(f'echo "$@" > {tmp_path}/asked\necho \'<html><body><pre id="images">DONE{drawn}</pre></body></html>\'')
     paths = [tmp_path / "figures" / "one.png", tmp_path / "figures" / "two.svg"]
     assert export.write_images(dict.fromkeys(paths, FIGURE)) == paths
     assert paths[0].read_bytes() == PNG

@@ -42,7 +42,7 @@ def test_the_report_is_shown_on_request(report, monkeypatch):
 
 def test_figures_become_files_on_request(report, monkeypatch, tmp_path):
     browser = tmp_path / "browser"
-    browser.write_text("#!/bin/sh\necho '<pre id=\"images\">DONE[\"data:image/svg+xml,%3Csvg/%3E\"]</pre>'\n")
+    browser.write_text('#!/bin/sh\necho \'<pre id="images">DONE["data:image/svg+xml,%3Csvg/%3E"]</pre>\'\n')
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER_PATH", str(browser))
     status, out, _, run = report("--images", "svg")

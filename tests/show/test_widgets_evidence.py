@@ -16,6 +16,7 @@ from wiring.diagnosis.verdict import diagnose
 from wiring.show import evidence_board as board
 from wiring.show.page import coded
 from wiring.show.speculation import EVIDENCE
+from wiring.show.verdict_table import verdict_table
 from wiring.show.widgets import evidence_board
 
 
@@ -40,6 +41,14 @@ def test_all_six_kinds_have_a_row_and_the_recorded_case_has_all_of_them(cases, v
     assert list(table.index) == list("LTSCPR") and (table["records"] > 0).all()
     assert (table["what would bring it"] == "").all()
     assert "other boundaries served" in table.loc["C", "symptoms there"]
+
+
+def test_the_table_of_a_verdict_leaves_no_named_kind_out(cases, verdict):
+    ranked = [one.kind for one in verdict.ranking]
+    assert verdict.named == (1, 21) and ranked.index(21) >= 5
+    table = verdict_table(verdict)
+    assert list(table.index) == [*ranked[:5], 21] and list(table.index[table["named"]]) == [1, 21]
+    assert "arguments changed" in table.loc[21, "for"] and not verdict_table(diagnose(cases["cured"])).size
 
 
 def test_what_is_missing_says_which_command_would_bring_it():

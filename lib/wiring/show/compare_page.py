@@ -34,7 +34,7 @@ def write_comparison(path: Path, comparison: Comparison, runs: tuple[Run, Run]) 
     )
     body = (
         f"<h1>{a} and {b}</h1><h2>What is not the same</h2>{known}<p>{escape(comparison.note)}</p>"
-        f'<h2>Side by side</h2><table><tr><th></th><th>{a}</th><th>{b}</th><th>change</th><th></th></tr>{rows}</table>'
+        f"<h2>Side by side</h2><table><tr><th></th><th>{a}</th><th>{b}</th><th>change</th><th></th></tr>{rows}</table>"
         f'<div class="two">{drawn}</div>'
     )
     return write_text(path, page(f"{comparison.a} and {comparison.b}", body, _STYLE))

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 
 def verdict_table(verdict: Verdict, rows: int = 5) -> pd.DataFrame:
-    """The first `rows` kinds of the ranking; an empty table where nothing speaks for any kind."""
+    """The first `rows` kinds of the ranking and each named one behind them; empty where nothing speaks for any kind."""
     columns = ["kind", "name", "bits", "named", "for", "against"]
     ranked = [
         (one.kind, one.name, round(one.score, 1), one.kind in verdict.named, _said(one.speaks_for),
          _said(one.speaks_against))
-        for one in verdict.ranking[:rows]
+        for place, one in enumerate(verdict.ranking)
+        if place < rows or one.kind in verdict.named
     ]  # fmt: skip
     return pd.DataFrame(ranked, columns=columns).set_index("kind")
 

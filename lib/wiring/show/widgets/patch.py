@@ -29,9 +29,7 @@ def patch_panel(bench: PatchBench) -> ipywidgets.VBox:
         options=[("a copy in the run folder", False), ("outside the run folder (asks first)", True)],
         description="apply to", layout=_WIDE,
     )  # fmt: skip
-    folder = ipywidgets.Text(
-        description="copy in", placeholder="folder for the cured copy of the draft", layout=_WIDE
-    )
+    folder = ipywidgets.Text(description="copy in", placeholder="folder for the cured copy of the draft", layout=_WIDE)
     buttons = {name: ipywidgets.Button(description=name.capitalize()) for name in ("apply", "prove", "undo")}
     yes = ipywidgets.Button(description="Yes, write these", button_style="danger")
     no = ipywidgets.Button(description="No")
