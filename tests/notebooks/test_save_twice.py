@@ -21,9 +21,10 @@ def test_saved_twice_a_notebook_has_the_same_bytes(path, tmp_path):
     copy = tmp_path / path.name
     shutil.copyfile(path, copy)
     save_reference(copy)
-    first = copy.read_text(encoding="utf-8").splitlines()
+    first = copy.read_bytes()
     changed = save_reference(copy)
-    second = copy.read_text(encoding="utf-8").splitlines()
-    assert not changed, "\n".join(difflib.unified_diff(first, second, "first", "second", n=2, lineterm=""))
-    assert first == second
+    second = copy.read_bytes()
+    told = difflib.unified_diff(first.decode().splitlines(), second.decode().splitlines(), n=2, lineterm="")
+    assert changed is False, "\n".join(told)
+    assert second == first
     assert problems(copy) == []

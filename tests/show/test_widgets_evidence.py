@@ -43,11 +43,12 @@ def test_all_six_kinds_have_a_row_and_the_recorded_case_has_all_of_them(cases, v
     assert "other boundaries served" in table.loc["C", "symptoms there"]
 
 
-def test_the_table_of_a_verdict_leaves_no_named_kind_out(cases, verdict):
+def test_table_and_bars_of_a_verdict_leave_no_named_kind_out(cases, verdict):
     ranked = [one.kind for one in verdict.ranking]
     assert verdict.named == (1, 21) and ranked.index(21) >= 5
     table = verdict_table(verdict)
     assert list(table.index) == [*ranked[:5], 21] and list(table.index[table["named"]]) == [1, 21]
+    assert list(board.ranking(verdict, rows=5).data[0].y)[5:] == ["21 arguments changed silently (named)"]
     assert "arguments changed" in table.loc[21, "for"] and not verdict_table(diagnose(cases["cured"])).size
 
 

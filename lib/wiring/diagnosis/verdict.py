@@ -81,6 +81,10 @@ class Verdict:
     symptoms: tuple[Symptom, ...]
     predictions: tuple[Prediction, ...] = ()
 
+    def shown(self, rows: int) -> tuple[Candidate, ...]:
+        """The first `rows` of the ranking, and each named kind behind them."""
+        return tuple(one for place, one in enumerate(self.ranking) if place < rows or one.kind in self.named)
+
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {

@@ -53,8 +53,8 @@ def _records(evidence: Evidence) -> Counter[str]:
 
 
 def ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
-    """Bits for and against each of the first kinds, best first; a kind is named from the dotted line on."""
-    ranked = verdict.ranking[:rows]
+    """Bits for and against the first kinds and each named one, best first; a kind is named from the dotted line on."""
+    ranked = verdict.shown(rows)
     fig = figure("Which kind of fault?", "bits of evidence", "", height=190 + 30 * len(ranked))
     if not ranked:
         return _nothing_ranked(fig, verdict)

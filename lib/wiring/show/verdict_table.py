@@ -18,8 +18,7 @@ def verdict_table(verdict: Verdict, rows: int = 5) -> pd.DataFrame:
     ranked = [
         (one.kind, one.name, round(one.score, 1), one.kind in verdict.named, _said(one.speaks_for),
          _said(one.speaks_against))
-        for place, one in enumerate(verdict.ranking)
-        if place < rows or one.kind in verdict.named
+        for one in verdict.shown(rows)
     ]  # fmt: skip
     return pd.DataFrame(ranked, columns=columns).set_index("kind")
 
