@@ -117,7 +117,8 @@ def run(lab: Lab, kernel: str, cells: list[str]) -> str:
             channel.send(json.dumps(
                 {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
             ))  # fmt: skip
-            while True:
+            waits_for = {"reply", "idle"}  # from two sockets: the reply may overtake what the cell printed
+            while waits_for:
                 told = json.loads(channel.recv())
                 if told["parent_header"].get("msg_id") != name:
                     continue
@@ -125,7 +126,9 @@ def run(lab: Lab, kernel: str, cells: list[str]) -> str:
                     printed += told["content"]["text"]
                 if told["msg_type"] == "execute_reply":
                     assert told["content"]["status"] == "ok", told["content"]
-                    break
+                    waits_for.discard("reply")
+                if told["msg_type"] == "status" and told["content"]["execution_state"] == "idle":
+                    waits_for.discard("idle")
     finally:
         channel.close()
         httpx.delete(f"http://{place}", params={"token": lab.token}, trust_env=False, timeout=60)
