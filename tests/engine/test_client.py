@@ -1,10 +1,14 @@
 """The client against a small server whose answers the test decides."""
 
+import ast
 import json
 import socket
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from itertools import repeat
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -217,10 +221,46 @@ def test_a_port_in_use_is_not_free(server):
     assert is_free(free_port())
 
 
-def test_a_port_is_given_once(monkeypatch):
+@pytest.fixture
+def drawing(monkeypatch):
+    """Let `free_port` draw these numbers, on a machine where every port is free."""
+
+    def draw(numbers):
+        drawn = iter(numbers)
+        monkeypatch.setattr(ports, "_given", set())
+        monkeypatch.setattr(ports, "is_free", lambda port: True)
+        monkeypatch.setattr(ports.random, "SystemRandom", lambda: SimpleNamespace(randrange=lambda *_: next(drawn)))
+
+    return draw
+
+
+def test_a_port_is_given_once(drawing):
     """Servers that start side by side do not listen yet when the next one asks."""
-    drawn = iter([20_001, 20_001, 20_002])
-    monkeypatch.setattr(ports, "_given", set())
-    monkeypatch.setattr(ports, "is_free", lambda port: True)
-    monkeypatch.setattr(ports.random, "SystemRandom", lambda: SimpleNamespace(randrange=lambda *_: next(drawn)))
+    drawing([20_001, 20_001, 20_002])
     assert (free_port(), free_port()) == (20_001, 20_002)
+
+
+def test_a_machine_without_a_free_port_is_told(drawing):
+    drawing(repeat(20_001))
+    free_port()
+    with pytest.raises(WiringError, match=r"no free port .*10000 to 21999.*`ss -ltn`"):
+        free_port()
+
+
+def test_ports_are_none_that_sglang_or_the_kernel_would_take(monkeypatch):
+    """A server draws its workers' port without sparing the one it serves on, and then never listens."""
+    network = Path(find_spec("sglang").origin).parent / "srt/utils/network.py"  # read: importing it wants a GPU
+    functions = [node for node in ast.walk(ast.parse(network.read_text())) if isinstance(node, ast.FunctionDef)]
+    (drawing,) = [each.args for each in functions if each.name == "get_free_port_below_ephemeral"]
+    theirs = dict(zip([each.arg for each in drawing.args], map(ast.literal_eval, drawing.defaults), strict=True))
+    asked = []
+
+    def end(*bounds):
+        asked.append(bounds)
+        return bounds[1] - 1
+
+    monkeypatch.setattr(ports.random, "SystemRandom", lambda: SimpleNamespace(randrange=end))
+    free_port()
+    lowest, beyond = asked[0]
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert 1024 <= lowest < beyond <= min(theirs["low"], first_outgoing)

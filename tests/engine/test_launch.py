@@ -71,6 +71,17 @@ def test_a_server_that_dies_in_start_up_is_told_at_once_with_its_last_words(stan
     Path(f"/dev/shm/sglang_stand_in_{pids[0]}").unlink(missing_ok=True)  # mostly it ends before the guard could look
 
 
+@pytest.mark.timeout(60)  # far below the time that the server is given
+def test_a_server_whose_port_is_taken_is_ended_and_told_at_once(stand_in, tmp_path):
+    """SGLang does not end there by itself. The line is from a log of 0.5.23."""
+    said = "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 28014): address already in use"
+    stand_in("-c", f"import time; print({said!r}, flush=True); time.sleep(3600)")
+    with pytest.raises(WiringError, match=r"cannot listen on its port .*28014.* start it again") as told:
+        with start(SPEC, tmp_path / "log", timeout_s=3600):
+            pass
+    assert told.value.where == str(tmp_path / "log")
+
+
 def test_a_server_that_is_never_ready_is_ended_and_told(stand_in, tmp_path):
     stand_in(PROGRAMS / "answering.py", "{port}", "silent")
 

@@ -22,6 +22,7 @@ from wiring.engine.arguments import asked_vs_resolved, resolved_speculation
 from wiring.engine.capture import NOTE, capture_environment, final_states, read_capture
 from wiring.engine.capture_summary import summarize
 from wiring.engine.launch import ServerSpec, attach, start
+from wiring.engine.ports import free_port
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation
 
@@ -102,6 +103,16 @@ def reference(pair):
         return [state[0] for state in result.hidden_states], result.logits[0].argmax(-1)
 
     return forward
+
+
+def test_a_server_that_cannot_have_its_port_is_told_at_once(pair, tmp_path):
+    """Its own worker holds the port: what a server does to itself once in 8000 starts on a port from 22000 to 29999."""
+    port, begin = free_port(), time.monotonic()
+    spec = ServerSpec(pair.target, port=port, extra_flags=("--nccl-port", str(port)))
+    with pytest.raises(WiringError, match=rf"cannot listen on its port .*{port}.*address already in use"):
+        with start(spec, tmp_path / "log", timeout_s=3600):
+            pass
+    assert time.monotonic() - begin < 600  # it would wait the whole hour
 
 
 def test_both_serve_what_the_target_says(texts, reference):

@@ -27,6 +27,8 @@ _STAGES = (
 _RAISED = re.compile(
     r"^(?:\[[^\]]*\] )?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception)(?:: .*)?|[\w. ]+: error: .*)$"
 )
+# uvicorn's word for a port that is taken. SGLang 0.5.23 does not end after it: its workers live on.
+_BIND_FAILED = re.compile(r"error while attempting to bind on address .*")
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,9 @@ def quiet_lines(emit: Callable[[str], object] = print, every_s: float = 15.0) ->
 def wait_until_healthy(
     client: ServerClient, process: GuardedProcess, log: Path, timeout_s: float, progress: Progress | None, begin: float
 ) -> None:
-    """Return when the server answers /health; raise WiringError as soon as it has died, or after `timeout_s`.
+    """Return when the server answers /health.
 
-    Seconds count from `begin`, by time.monotonic.
+    Raises WiringError once it has died or its port is taken, or `timeout_s` seconds after `begin` (time.monotonic).
     """
     while True:
         elapsed_s = time.monotonic() - begin
@@ -69,6 +71,11 @@ def wait_until_healthy(
             progress(StartProgress(elapsed_s, _stage(log_text(log)), log))
         if process.exit_status is not None:
             raise died_in_startup(process.exit_status, log)
+        if taken := _BIND_FAILED.search(log_text(log)):
+            raise WiringError(
+                "the server cannot listen on its port", where=log, found=taken[0],
+                remedy="Another program took the port while the server started: start it again, or give it another",
+            )  # fmt: skip
         if client.healthy():
             return
         if elapsed_s > timeout_s:

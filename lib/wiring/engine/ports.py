@@ -5,10 +5,15 @@ from __future__ import annotations
 import random
 import socket
 
+from wiring.errors import WiringError
+
 HOST = "127.0.0.1"
 # Below the range from which Linux hands out ports to outgoing connections (32768 on): a port found free there
-# is not taken by a passing connection in the seconds before the server binds it.
-_LOWEST, _HIGHEST = 20_000, 32_000
+# is not taken by a passing connection in the seconds before the server binds it. And clear of 22000 to 29999, from
+# which SGLang 0.5.23 draws its workers' meeting point (srt/utils/network.py, get_free_port_below_ephemeral): it
+# does not spare the port that it was told to serve on.
+_LOWEST, _HIGHEST = 10_000, 22_000
+_TRIES = 200
 _given: set[int] = set()  # by this process: a server that is still starting does not listen yet
 
 
@@ -25,12 +30,17 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on now and that this process was not given yet, chosen at random."""
-    for _ in range(200):
+    """A port of 127.0.0.1 that nothing listens on now and that this process was not given yet, chosen at random.
+
+    Raises WiringError where 200 tries find none.
+    """
+    for _ in range(_TRIES):
         port = random.SystemRandom().randrange(_LOWEST, _HIGHEST)
         if port not in _given and is_free(port):
             _given.add(port)
             return port
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:  # a crowded machine: let the kernel choose
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
+    raise WiringError(
+        "no free port was found for a server", where=HOST,
+        expected=f"a port from {_LOWEST} to {_HIGHEST - 1} that nothing listens on", found=f"{_TRIES} taken ones",
+        remedy="End the programs that hold them (`ss -ltn` lists them)",
+    )  # fmt: skip
