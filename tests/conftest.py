@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from wiring import __main__ as program
 from wiring.case import artefacts as a
@@ -17,6 +18,9 @@ from wiring.speed.results import ArmResult
 
 # Tests run in the background of a script ignore Ctrl-C, and the programs that they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No deadlines: a busy machine can stop a test for longer. The same examples in every run.
+settings.load_profile("ci")
 
 MACHINE = Machine(date="2026-01-02", processor="p", cores=2, python="3.11", versions={"sglang": "0.5.23"})
 

@@ -134,17 +134,19 @@ def test_kills_at_random_times(bench, wanted):
         assert not killed(child(work))
         taken[operation] = time.perf_counter() - began
     kills, ends, tries, in_between = 0, set(), 0, 0
-    while kills < wanted:
+    while kills < wanted or in_between <= wanted // 40:
         tries += 1
         assert tries < 2000
         operation = source.choice(("apply", "undo"))
         pid = child(bench.start_from(operation))
         time.sleep(source.uniform(0, taken[operation]))
         os.kill(pid, signal.SIGKILL)
-        kills += killed(pid)
+        hit = killed(pid)
+        taken[operation] *= 1.05 if hit else 0.9  # what the machine does beside it may have changed since
+        kills += hit
         in_between += status(bench.tree).standing is Standing.INTERRUPTED
         ends.add(bench.check(source.choice(("recover", "apply", "undo"))))
-    assert ends == {"old", "new"} and in_between > wanted // 40
+    assert ends == {"old", "new"}
 
 
 def test_a_kill_of_the_recovery_itself_is_recovered(bench):

@@ -24,7 +24,8 @@ class FakeServer:
 
     url = "http://127.0.0.1:1"
 
-    def __init__(self, weak=lambda **met: False, **info):
+    def __init__(self, weak=lambda **met: False, stay_s=0.0, **info):
+        self.stay_s = stay_s  # of a request: long enough for the others of a wave to arrive
         self.weak, self.lock, self.running, self.most = weak, threading.Lock(), 0, 0
         self.peak = 0
         self.info = {"model_path": "t", "version": "0.5.23", "speculative_num_steps": STEPS, **info}
@@ -42,7 +43,7 @@ class FakeServer:
             self.running += 1
             self.most = max(self.most, self.running)
             self.peak = max(self.peak, self.most)
-        time.sleep(0.02)  # long enough for the others of a wave to arrive
+        time.sleep(self.stay_s)
         with self.lock:
             met = dict(cached=tuple(ids) in self.cache, batch=self.most, temperature=temperature)
         rng = np.random.default_rng(ids[0])
@@ -80,7 +81,7 @@ WEAK = {
 
 @pytest.mark.parametrize("factor", WEAK)
 def test_a_planted_weakness_is_found_under_its_factor(factor):
-    got = run_ab(FakeServer(WEAK[factor]), PROMPTS, factor, new_tokens=24)
+    got = run_ab(FakeServer(WEAK[factor], stay_s=0.2 * (factor == "batch")), PROMPTS, factor, new_tokens=24)
     assert got.difference.real and got.difference.difference < -0.3 and got.difference.paired
     assert got.b.acceptance.by_position[0] < got.a.acceptance.by_position[0]
     values = got.a.acceptance.value, got.b.acceptance.value
@@ -103,7 +104,7 @@ def test_a_weakness_of_another_factor_does_not_show(factor):
 
 
 def test_waves_are_full_and_a_kept_cache_is_not_emptied():
-    server = FakeServer()
+    server = FakeServer(stay_s=0.2)
     got = run_ab(server, PROMPTS[:7], "batch", batch=3, new_tokens=12, keep_cache=True)
     assert server.peak == 3 and server.flushes == 0 and got.b.acceptance.requests == 7
 

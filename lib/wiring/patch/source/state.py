@@ -67,7 +67,10 @@ class State:
         record = self.record()
         if record is None or self.journal() is not None:
             return True
-        there = {path.name for path in (self.folder / CONTENTS).iterdir()}
+        try:
+            there = {path.name for path in (self.folder / CONTENTS).iterdir()}
+        except FileNotFoundError:  # another process is just removing it
+            return True
         return there != _needed(record) or any(self.folder.glob(".*.tmp"))
 
     def keep(self, data: bytes) -> str:
@@ -165,8 +168,9 @@ class State:
                 if not ignore.exists():
                     ignore.write_text("*\n", encoding="utf-8")
                 return os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except FileNotFoundError as error:  # the owner of the lock just removed the folder
-                if not self.tree.package.is_dir():
+            except (FileNotFoundError, FileExistsError) as error:  # the owner of the lock just removed the folder
+                not_a_folder = os.path.lexists(self.folder) and not self.folder.is_dir()
+                if not_a_folder or not self.tree.package.is_dir():
                     raise read_only(self.tree.package, error) from error
             except OSError as error:
                 raise read_only(self.tree.package, error) from error
