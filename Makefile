@@ -66,7 +66,7 @@ run: setup ## the five notebooks on a profile, to runs/<case>/report.html; goes 
 
 # What starts no server runs side by side; servers run one after the other, or they would starve each other.
 OWN_GOALS := not live and not peers and not benchmark and not variants and not long and not layouts and not releases and not browser
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 300
 
 test: setup ## all tests but those with a goal of their own, and nbval on the notebooks
 	$(ENTER)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,25 @@ def test_dead_kernel(toy, process_zoo, code):
     assert "the notebook's kernel died in cell 5 (extra)" in text
     notebook_says(toy, "died")
     assert len(pids()) == 3
+
+
+# As sitecustomize.py: a kernel ends as soon as it starts.
+DIES = "import os, sys\nif 'ipykernel_launcher' in sys.orig_argv{unless}:\n    open({mark!r}, 'a'); os._exit(1)\n"
+
+
+def test_a_kernel_that_dies_at_its_start_is_started_once_more(toy, tmp_path, monkeypatch):
+    """As one does whose port another process was given in the meantime."""
+    site = tmp_path / "site"
+    site.mkdir()
+    mark = str(tmp_path / "died")
+    (site / "sitecustomize.py").write_text(DIES.format(mark=mark, unless=f" and not os.path.exists({mark!r})"))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    assert toy.chain(names=FIRST).ran == ("01_step",)
+    assert Path(mark).exists() and toy.executions() == "1"
+    assert "starting the kernel once more" in (toy.run / "logs" / "01_step.log").read_text()
+    (site / "sitecustomize.py").write_text(DIES.format(mark=mark, unless=""))
+    toy.write(1, extra="1 + 1")
+    assert "Kernel died before replying" in failure(toy)
 
 
 def test_timeout(toy, process_zoo):

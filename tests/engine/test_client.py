@@ -259,6 +259,8 @@ def test_ports_are_none_that_sglang_or_the_kernel_would_take(monkeypatch):
         asked.append(bounds)
         return bounds[1] - 1
 
+    monkeypatch.setattr(ports, "_given", set())
+    monkeypatch.setattr(ports, "is_free", lambda port: True)
     monkeypatch.setattr(ports.random, "SystemRandom", lambda: SimpleNamespace(randrange=end))
     free_port()
     lowest, beyond = asked[0]

@@ -136,7 +136,7 @@ def test_killing_the_guard_ends_the_servers_session(spawn):
 
 
 def test_a_server_that_ends_by_itself_leaves_nothing(spawn, tmp_path):
-    process, pids = spawn("exit-after", "4", "3")  # the guard looks for shared memory every 3 s
+    process, pids = spawn("exit-after", "8", "3")  # the guard looks for shared memory every 3 s
     assert process.wait(30) == 3
     assert gone(pids) == []
     assert not shared_memory(pids).exists()

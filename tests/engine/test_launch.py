@@ -122,6 +122,17 @@ def test_servers_started_from_two_threads_get_ports_of_their_own(stand_in, tmp_p
     assert len(set(urls)) == 2
 
 
+def test_servers_of_one_process_are_told_where_their_workers_meet(stand_in, tmp_path, monkeypatch):
+    stand_in(PROGRAMS / "answering.py", "{port}")
+    began, command = [], launch.server_command
+    monkeypatch.setattr(launch, "server_command", lambda spec, port: began.append((spec, port)) or command(spec, port))
+    for flags in ((), (), ("--nccl-port", "21000")):
+        with start(ServerSpec(Path("/t"), extra_flags=flags), tmp_path / "log", timeout_s=60):
+            pass
+    meet = [value(server_command(spec, port), "--nccl-port") for spec, port in began]
+    assert len({*meet, *(str(port) for _, port in began)}) == 6 and meet[2] == "21000"  # the reader's own wins
+
+
 def value(command, flag):
     return command[len(command) - 1 - command[::-1].index(flag) + 1]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import httpx
 
 from wiring.engine.cpu.launcher import cpu_command, cpu_environment
 from wiring.engine.guarded import GuardedProcess
+from wiring.engine.ports import free_port
 
 START_TIMEOUT_S = 420  # 15 to 20 s on a quiet machine
 # SGLang takes its end for a crash and would otherwise wait 5 s before it looks at its workers.
@@ -48,8 +48,8 @@ class CpuServer:
         return event
 
     def flush(self) -> None:
-        """Empty the prefix cache; SGLang refuses while a request is running."""
-        self._http.post("/flush_cache").raise_for_status()
+        """Empty the prefix cache; SGLang waits for what it still tidies up, and refuses while a request is running."""
+        self._http.post("/flush_cache", params={"timeout": 60}).raise_for_status()
 
     def metric(self, name: str) -> float:
         """The sum of a Prometheus metric over its labels."""
@@ -68,9 +68,7 @@ def serving(flags: Sequence[str], log: Path, switches: Mapping[str, str] | None 
 
     `switches` are environment variables beside those of a CPU server.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = cpu_command(sys.executable, [*flags, "--host", "127.0.0.1", "--port", str(port)])
     environment = cpu_environment({**os.environ, "OMP_NUM_THREADS": "1", **_NO_DUMPS, **(switches or {})})
     process = GuardedProcess.spawn(command, environment, log, grace_s=2.0, scratch=True)

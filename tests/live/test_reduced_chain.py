@@ -4,6 +4,7 @@ Rates of so short a run are noise, so only what does not depend on the clock is 
 """
 
 import json
+import uuid
 from pathlib import Path
 
 import psutil
@@ -17,16 +18,21 @@ PROFILE = Path(__file__).with_name("reduced.yaml")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    before = {p.pid for p in psutil.process_iter()}
-    result = run_workbook(PROFILE, run_root=tmp_path_factory.mktemp("runs"))
-    left = [p for p in psutil.process_iter(["pid", "name", "cmdline"]) if p.pid not in before and _ours(p)]
+    before, mark = {p.pid for p in psutil.process_iter()}, uuid.uuid4().hex
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WIRING_TEST_MARK", mark)
+        result = run_workbook(PROFILE, run_root=tmp_path_factory.mktemp("runs"))
+    left = [p for p in psutil.process_iter(["pid", "name", "cmdline"]) if p.pid not in before and _marked(p, mark)]
     assert not left, f"processes left behind: {left}"
     return result.run
 
 
-def _ours(process) -> bool:
-    words = " ".join(process.info["cmdline"] or [])
-    return "wiring.engine" in words or "sglang" in words or "ipykernel" in words
+def _marked(process: psutil.Process, mark: str) -> bool:
+    """Whether it descends from this test, whoever its parent is by now; others use this machine too."""
+    try:
+        return process.environ().get("WIRING_TEST_MARK") == mark
+    except psutil.Error:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +50,6 @@ def test_the_server_feeds_the_served_layout_and_cured_the_trained_one(summary):
 def test_the_draft_is_fine_alone_and_starved_as_served(summary):
     assert summary["standalone"]["accuracy_trained"] >= 0.65 and summary["standalone"]["accuracy_served"] <= 0.2
     assert summary["as_served"]["accept_length"] <= 1.4 and summary["cured"]["accept_length"] >= 2.0
-    assert summary["cured"]["speedup"] > summary["as_served"]["speedup"]
 
 
 def test_the_text_is_the_targets_own_in_every_arm(summary):

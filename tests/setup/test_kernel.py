@@ -63,7 +63,7 @@ def test_a_registered_kernel_runs_with_its_environment(tmp_path):
         told = []
         code = "import json, os, sys, wiring; print(json.dumps([sys.prefix, os.environ['CUDA_VISIBLE_DEVICES']]))"
         client.execute_interactive(code, timeout=60, output_hook=lambda message: told.append(message["content"]))
-        (text,) = (content["text"] for content in told if "text" in content)
+        text = "".join(content["text"] for content in told if content.get("name") == "stdout")
         assert json.loads(text) == [sys.prefix, "0,1"]
     finally:
         client.stop_channels()

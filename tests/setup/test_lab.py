@@ -19,7 +19,7 @@ from websocket import create_connection
 
 from wiring.engine.ports import free_port
 
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+(/lab/tree/\S+)\?token=([0-9a-f]+)")
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)(/lab/tree/\S+)\?token=([0-9a-f]+)")
 
 
 @dataclass
@@ -62,14 +62,14 @@ def lab(tmp_path_factory, pytestconfig):
             env={**kept, "HOME": str(home)}, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 400
         while not (found := ADDRESS.search(log.read_text())):
             assert running.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
-        yield Lab(found[1], found[2], port, home)
+        yield Lab(found[2], found[3], int(found[1]), home)
     finally:
         running.terminate()
-        running.wait(timeout=30)
+        running.wait(timeout=150)
 
 
 def test_the_printed_address_opens_the_index_and_needs_the_token(lab):

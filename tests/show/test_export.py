@@ -84,7 +84,7 @@ def test_a_browser_that_does_not_draw_is_told(tmp_path, browser, commands, said)
 
 
 def test_a_browser_that_hangs_is_ended(tmp_path, browser, monkeypatch):
-    monkeypatch.setattr(export, "_START_S", 1)
+    monkeypatch.setattr(export, "_START_S", 4)
     monkeypatch.setattr(export, "_EACH_S", 0)
     browser(f"sleep 300 & echo $! > {tmp_path}/pid; wait")
     with pytest.raises(WiringError, match="did not draw the figures in time"):

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from wiring.chain.order import Order, Outcome
@@ -119,21 +120,31 @@ def _execute(order: Order, tell) -> Outcome:
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     papermill_engines.register("wiring", _engine(tell))
+    execute = partial(
+        execute_notebook,
+        order.source,
+        order.output,
+        order.parameters,
+        engine_name="wiring",
+        kernel_name="python3",
+        progress_bar=False,
+        log_output=True,
+        cwd=order.cwd,
+        execution_timeout=order.execution_timeout_s,
+        iopub_timeout=60,  # seconds for what a cell printed to arrive: after it, output is dropped without a word
+        kernel_manager_class=_kernel_manager(),
+        store_widget_state=False,
+        coalesce_streams=True,
+    )
     try:
-        executed = execute_notebook(
-            order.source,
-            order.output,
-            order.parameters,
-            engine_name="wiring",
-            kernel_name="python3",
-            progress_bar=False,
-            log_output=True,
-            cwd=order.cwd,
-            execution_timeout=order.execution_timeout_s,
-            kernel_manager_class=_kernel_manager(),
-            store_widget_state=False,
-            coalesce_streams=True,
-        )
+        try:
+            executed = execute()
+        except RuntimeError as error:
+            if _STATE.stopping or "died before replying" not in str(error):
+                raise
+            # Jupyter looks for free ports and the kernel binds them a second later: another may have been faster.
+            print(f"{error}: starting the kernel once more", file=sys.stderr, flush=True)
+            executed = execute()
     except PapermillExecutionError as error:
         message = f"{error.ename}: {error.evalue}".strip(": ")
         print(_COLOURS.sub("", "\n".join(error.traceback)), file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -123,13 +123,16 @@ def start(
 
     notes = preflight(spec)
     port = spec.port or free_port()
+    if spec.device == "cpu":
+        # SGLang draws its workers' meeting point and binds it seconds later: servers side by side could draw alike.
+        spec = replace(spec, extra_flags=("--nccl-port", str(free_port()), *spec.extra_flags))
     command = server_command(spec, port)
     process = GuardedProcess.spawn(
         command, server_environment(spec, os.environ), log, grace_s=_GRACE_S[spec.device], scratch=spec.device == "cpu"
     )
 
     def why_dead() -> WiringError | None:
-        status = process.wait(2.0)  # the connection breaks a moment before the guard has tidied up
+        status = process.wait(10.0)  # the connection breaks a moment before the guard has tidied up
         return None if status is None else died_later(status, log)
 
     url = f"http://{HOST}:{port}"

@@ -44,6 +44,7 @@ def save_reference(path: Path, cell_timeout_s: int = 600) -> bool:
     client = NotebookClient(
         notebook,
         timeout=cell_timeout_s,
+        iopub_timeout=60,  # seconds for what a cell printed to arrive: after it, output is dropped without a word
         kernel_name="python3",
         record_timing=False,
         store_widget_state=False,
