@@ -82,7 +82,8 @@ def _print(verdict: Verdict) -> None:
             table.add_column(heading)
         for p in verdict.predictions:
             table.add_row(f"{p.by.side}: {p.by.name}", f"{p.expected.value:.2f}",
-                          f"{p.expected.low:.2f} to {p.expected.high:.2f}", f"{p.measured.length:.2f}",
+                          f"{p.expected.low:.2f} to {p.expected.high:.2f}{'' if p.expected.counted else ' (assumed)'}",
+                          f"{p.measured.length:.2f}",
                           f"{p.residual:+.2f}")  # fmt: skip
         console.print(table)
     told = {*verdict.named, *verdict.candidates}  # what a named fault explains is no news

@@ -18,6 +18,8 @@ from wiring.errors import WiringError
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
 Phase = Literal["prefill", "verify", "draft_extend"]
 Value = bool | int | float | str
 
@@ -200,11 +202,11 @@ class Speed(Record):
     """
 
     arm: Literal["plain", "draft", "forced"]
-    tok_per_s: float | None = None
-    step_s: float | None = None
-    round_s: float | None = None
-    round_steps: float | None = None
-    speedup: float | None = None
+    tok_per_s: Annotated[float, Field(ge=0)] | None = None  # a log tells 0 of an idle moment
+    step_s: Positive | None = None
+    round_s: Positive | None = None
+    round_steps: Positive | None = None
+    speedup: Positive | None = None
     accept_length: float | None = None
     low: float | None = None
     high: float | None = None
@@ -285,18 +287,18 @@ class Setting(BaseModel):
 
     engine: str | None = None
     version: str | None = None
-    steps: int | None = None
-    topk: int | None = None
-    draft_tokens: int | None = None
-    batch: int | None = None
-    temperature: float | None = None
+    steps: Count | None = None
+    topk: Count | None = None
+    draft_tokens: Count | None = None
+    batch: AtLeastOne | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
     cuda_graphs: bool | None = None
-    tp: int | None = None
+    tp: AtLeastOne | None = None
     draft_kv_dtype: str | None = None
     draft_quantisation: str | None = None
     target_quantisation: str | None = None
-    trained_layout: tuple[int, ...] | None = None
-    served_layout: dict[Phase, tuple[int, ...] | None] | None = None
+    trained_layout: tuple[Count, ...] | None = None
+    served_layout: dict[Phase, tuple[Count, ...] | None] | None = None
     draft_config: dict[str, Any] | None = None
     target_config: dict[str, Any] | None = None
 

@@ -31,6 +31,7 @@ RIVALS = 3.0  # bits behind the first within which a kind is still a candidate
 PROVEN = 5.0  # bits of one symptom from which a kind needs no further check
 TELLING = 3.0  # bits from which a symptom is worth a measurement that is to tell kinds apart
 _PREDICTED = ("accept_below_training", "accept_below_served_states")
+_MORE_NEXT = "measure the draft's accuracy on the text that the server decoded (`wiring accuracy --help`)"
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,10 @@ def judge(symptoms: Iterable[Symptom], predicted: tuple[Prediction, ...] = ()) -
     open_ = tuple(k for k in sorted(scores, key=lambda k: (-scores[k], k))
                   if left and scores[k] > 0 and scores[k] > top - RIVALS)  # fmt: skip
     absent = {s.name for s in symptoms if not s.present}
-    healthy = not named and top < NAMED and any(name in absent for name in _PREDICTED)
-    check, words = _next(named, open_, scores, symptoms, healthy)
+    more = next((p for p in predicted if p.above), None)
+    fine = not named and top < NAMED and any(name in absent for name in _PREDICTED)
+    healthy = fine and more is None
+    check, words = (None, _MORE_NEXT) if fine and more else _next(named, open_, scores, symptoms, healthy)
     residual = tuple(s for s in symptoms if s.name in left)
     return Verdict(
         ranking=ranking,
@@ -139,7 +142,7 @@ def judge(symptoms: Iterable[Symptom], predicted: tuple[Prediction, ...] = ()) -
         next_check=words,
         enough_evidence=bool(named) or healthy,
         healthy=healthy,
-        summary=_summary(named, open_, residual, symptoms, healthy),
+        summary=_summary(named, open_, residual, symptoms, predicted, healthy, more if fine else None),
         symptoms=symptoms,
         predictions=predicted,
     )
@@ -255,22 +258,42 @@ def _summary(
     open_: tuple[int, ...],
     residual: tuple[Symptom, ...],
     symptoms: tuple[Symptom, ...],
+    predicted: tuple[Prediction, ...],
     healthy: bool,
+    more: Prediction | None,
 ) -> str:
-    """The verdict in one or two sentences."""
-    predicted = any(s.name in _PREDICTED and not s.present for s in symptoms)
+    """The verdict in one or two sentences; `more`: what is exceeded where nothing else is to be said."""
+    right = any(s.name in _PREDICTED and not s.present for s in symptoms)
+    left = f" Not explained: {'; '.join(s.text for s in residual)}." if open_ and residual else ""
     cost = "".join(f" {s.text[0].upper()}{s.text[1:]}." for s in symptoms if s.name == "round_dear")
     if healthy:
-        return f"No fault is named: the wiring is right, and acceptance is as the draft alone predicts.{cost}"
+        return f"No fault is named: the wiring is right, and {_as_predicted(predicted)}.{cost}{left}"
+    if more is not None:
+        return (f"Nothing points to a fault, but more is accepted than the draft alone predicts: accept length "
+                f"{more.measured.length:.2f}, expected {more.expected}. Either the served text is easier (does it "
+                f"loop?), or the two figures are not of one draft.{cost}{left}")  # fmt: skip
     if not named:
         if not symptoms:
             return "There is no evidence, and so no verdict."
         told = ", ".join(f"{k} ({KINDS[k].name})" for k in open_)
         return "Not enough evidence to name a fault." + (f" It may be kind {told}." if told else "")
-    if named == (24,) and predicted:
+    if named == (24,) and right:
         return f"The wiring is right; the rest is round cost (kind 24).{cost}"
     text = "; ".join(f"kind {k}, {KINDS[k].name}" for k in named)
     text = f"{text[0].upper()}{text[1:]}."
     if residual:
         text += f" Not explained by it: {'; '.join(s.text for s in residual)}."
     return text
+
+
+def _as_predicted(predicted: tuple[Prediction, ...]) -> str:
+    """How acceptance stands to the prediction that it is farthest below, where nothing calls it lower."""
+    lowest = min((p for p in predicted if p.below is False and not p.as_predicted), default=None,
+                 key=lambda p: p.measured.drafts.value / (p.expected.value - 1))  # fmt: skip
+    if lowest is None or lowest.residual > 0:
+        return "acceptance is as the draft alone predicts"
+    part = lowest.measured.drafts.value / (lowest.expected.value - 1)
+    return (
+        f"{part:.0%} of the drafts that the draft alone predicts are accepted "
+        f"(down to {lowest.margin:.0%} is put down to the text)"
+    )

@@ -263,8 +263,8 @@ def _failure(case: _Case, layers: tuple[int, ...], captured: Layout, marked: boo
 
 def _graphs(decode: Layout | None, ids: tuple[int, ...]) -> Note:
     text = (
-        f"CUDA graphs of verify are captured before the ids {list(ids)} are set: replayed rounds serve the default "
-        f"layers {decode}, only prefill and rounds outside the graphs the ids"
+        f"CUDA graphs of verify are captured before the ids {list(ids)} are set: replayed rounds serve boundaries "
+        f"{decode}, the default layers; the ids count in prefill and in rounds outside the graphs alone"
     )
     return Note(1, "error", text, "Use SGLang 0.5.11 or newer, or --disable-cuda-graph", _DECODE)
 

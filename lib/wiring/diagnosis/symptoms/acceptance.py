@@ -10,20 +10,21 @@ from wiring.diagnosis.symptoms.measured import main
 from wiring.diagnosis.symptoms.symptom import Symptom
 
 HARDLY, FINE = 0.1, 0.3  # drafts a round: hardly anything is accepted, and clearly something is
+ROUNDING = 1e-6  # 1.1 - 1 is more than 0.1
 ENOUGH = 50  # rounds from which an exact figure is no chance
 
 
 def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     """What the records say without any other measurement."""
     for record in evidence.acceptance:
-        yield from _impossible(record)
+        yield from _impossible(record, evidence.setting.steps)
         yield from _contradiction(record)
     measured = main(evidence)
     if measured is None:
         return
     drafts, source = measured.drafts, measured.source
     text = f"accept length {measured.length:.3g}"
-    if drafts.value <= HARDLY and drafts.high < FINE:
+    if drafts.value <= HARDLY + ROUNDING and drafts.high < FINE:
         yield Symptom("nothing_accepted", True, certainty(drafts), "P", text, source)
     elif drafts.low >= FINE:
         yield Symptom("nothing_accepted", False, certainty(drafts), "P", text, source)
@@ -38,13 +39,14 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     yield from _capped(evidence)
 
 
-def _impossible(record: Acceptance) -> Iterator[Symptom]:
-    problem = record.impossible
+def _impossible(record: Acceptance, steps: int | None) -> Iterator[Symptom]:
+    """`steps`: draft steps of the case, for a record that does not say how many drafts a round has."""
+    problem, most = record.impossible, record.proposed or record.condition.get("steps") or steps
     if not problem and record.accept_length is not None:
         if record.accept_length < 1:
             problem = f"accept length {record.accept_length:.3g} is below 1: a round gives at least its own token"
-        elif record.proposed and record.accept_length > record.proposed + 1.001:
-            problem = f"accept length {record.accept_length:.3g} with {record.proposed} drafts a round"
+        elif most and record.accept_length > most + 1.001:
+            problem = f"accept length {record.accept_length:.3g} with {most} drafts a round"
     positions = record.by_position
     if not problem and any(b > a + 1e-6 for a, b in zip(positions, positions[1:], strict=False)):
         problem = "acceptance by position rises: these are conditional shares, not shares of all rounds"

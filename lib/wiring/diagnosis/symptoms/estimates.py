@@ -149,6 +149,11 @@ def below(measured: Estimate, expected: Estimate, margin: float) -> bool | None:
     return None
 
 
+def above(measured: Estimate, expected: Estimate, margin: float) -> bool:
+    """Is the measured figure significantly above the expected one over `margin`, the share that text may take?"""
+    return measured.value - expected.value / margin > Z95 * hypot(measured.error, expected.error / margin)
+
+
 def certainty(*figures: Estimate) -> float:
     """How certain a comparison of these figures is."""
     return COUNTED if all(figure.counted for figure in figures) else UNCOUNTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from wiring.diagnosis.evidence import Argument, Evidence
 from wiring.diagnosis.symptoms.catalogue import lint_error, lint_warning
@@ -90,11 +91,14 @@ def _layout(evidence: Evidence) -> Iterator[Symptom]:
     depth = int((setting.target_config or {}).get("num_hidden_layers") or 0)
     for phase in ("prefill", "verify", "draft_extend"):
         served = (setting.served_layout or {}).get(phase)
-        source = "setting.served_layout"
+        source, assumed = "setting.served_layout", ""
         if served is None and rule is not None:
             served, source = rule[phase], f"rule of {setting.engine} {setting.version or 'newest'}"
+            if setting.version is None:
+                assumed = f" (no release given: by the newest rule of {setting.engine} that is known)"
         if served is not None and phase not in captured:
-            yield from layout_symptoms(setting.trained_layout, served, depth, phase, "L", source)
+            for symptom in layout_symptoms(setting.trained_layout, served, depth, phase, "L", source):
+                yield replace(symptom, text=symptom.text + assumed)
 
 
 def _by_rule(evidence: Evidence) -> ServedLayout | None:

@@ -12,6 +12,7 @@ from wiring.diagnosis.symptoms.estimates import (
     SAME_PROMPTS,
     Accepted,
     Estimate,
+    above,
     below,
     certainty,
     share,
@@ -27,7 +28,8 @@ DEEPER = 0.5  # of P0: the least that a next draft is accepted where no accuracy
 class Prediction:
     """The accept length (bonus included) that one curve predicts, and what the server has.
 
-    `below`: the server's is lower than the intervals explain; None where they leave it open.
+    `margin`: the share of the expected drafts down to which fewer are put down to the text. `below`: the server's are
+    fewer than margin and intervals explain; None where they leave it open. `above`: they are as clearly more.
     """
 
     by: Curve
@@ -35,6 +37,14 @@ class Prediction:
     expected: Estimate
     measured: Accepted
     below: bool | None
+    above: bool
+    margin: float
+
+    @property
+    def as_predicted(self) -> bool:
+        """Whether the two intervals meet."""
+        drafts = self.measured.drafts
+        return 1 + drafts.high >= self.expected.low and 1 + drafts.low <= self.expected.high
 
     @property
     def residual(self) -> float:
@@ -56,6 +66,9 @@ class Prediction:
             "measured_high": 1 + drafts.high,
             "residual": self.residual,
             "below": self.below,
+            "above": self.above,
+            "margin": self.margin,
+            "assumed": not self.expected.counted,
         }
 
 
@@ -71,19 +84,23 @@ def predictions(evidence: Evidence) -> tuple[Prediction, ...]:
             continue
         expected = curve.accept_length(steps)
         drafts = Estimate(expected.value - 1, expected.low - 1, expected.high - 1, expected.counted)
-        found.append(Prediction(curve, steps, expected, measured, below(measured.drafts, drafts, _margin(curve))))
+        margin = OTHER_TEXT if evidence.setting.temperature else _margin(curve)
+        low, high = below(measured.drafts, drafts, margin), above(measured.drafts, drafts, margin)
+        found.append(Prediction(curve, steps, expected, measured, low, high, margin))
     return tuple(found)
 
 
 def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     """Accept length, first position and later positions against the draft alone."""
+    heat = evidence.setting.temperature
+    sampled = f"; sampled at temperature {heat:g}, while accuracy counts most likely tokens" if heat else ""
     for prediction in predictions(evidence):
         if prediction.below is None:
             continue
         name = "accept_below_training" if prediction.by.side == "T" else "accept_below_served_states"
         text = (
             f"accept length {prediction.measured.length:.2f}, {prediction.by.name} predicts {prediction.expected} "
-            f"at {prediction.steps} steps ({prediction.residual:+.2f})"
+            f"at {prediction.steps} steps ({prediction.residual:+.2f}){sampled}"
         )
         sure = certainty(prediction.measured.drafts, prediction.expected)
         yield Symptom(name, prediction.below, sure, "P", text, prediction.measured.source)
