@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from errno import ENOSPC
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from wiring import commands
 from wiring.errors import WiringError
+from wiring.stdout import give_up, outlive_reader
 
 app = typer.Typer(
     name="wiring",
@@ -170,6 +172,7 @@ def main() -> None:
     """
     from wiring.chain.execute import Terminated
 
+    outlive_reader()
     try:
         app()
     except WiringError as error:
@@ -186,6 +189,12 @@ def main() -> None:
                 file=sys.stderr,
             )
         raise
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        give_up()
+        print("wiring: no space is left where this writes to.", file=sys.stderr)
+        sys.exit(2)
     except Terminated as error:
         print("wiring: terminated; the same command goes on where it stopped.", file=sys.stderr)
         sys.exit(128 + error.number)

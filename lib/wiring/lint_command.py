@@ -92,7 +92,7 @@ def lint(
         problem = WiringError("the served layout could not be checked", where=target, found="; ".join(why))
         print(f"wiring: {problem}", file=sys.stderr)
     found = result.as_json() | ({"error": problem.as_json()} if problem else {})
-    _write(json.dumps(found, indent=2) + "\n" if as_json else _tables(result))
+    sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else _tables(result))
     if result.errors or problem:
         raise typer.Exit(1 if result.errors else 2)
 
@@ -209,12 +209,3 @@ def _tables(result: LintResult) -> str:
 
 def _layout(layout: Sequence[int] | None, none: str = "unknown") -> str:
     return none if layout is None else ", ".join(map(str, layout))
-
-
-def _write(text: str) -> None:
-    """Write to stdout; a reader that stops early (`| head`) is no error."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what the interpreter flushes at its end

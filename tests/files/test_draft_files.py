@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from wiring.errors import WiringError
 from wiring.files.draft import read_draft
 from wiring.files.draft_config import Eagle3Config
+from wiring.files.tensors import read_json
 
 CONFIG = {
     "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
@@ -249,3 +250,10 @@ def test_index_and_shards_that_disagree(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(WiringError, match=r"model-2\.safetensors: the shard holds tensor norm\.weight"):
         read_draft(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"eagle_config": ' + "9" * 5000 + "}"])
+def test_json_that_python_gives_up_on_is_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(WiringError, match="config.json: the config cannot be read as JSON"):
+        read_json(tmp_path / "config.json", "the config")

@@ -125,11 +125,20 @@ def test_shipped_states_are_refused_with_what_is_missing():
         open_search(SHIPPED, search_pair.TARGET, states=search_pair.PAIR / "states")
 
 
+def test_a_draft_without_numbers_is_refused():
+    draft, material = search_pair.load(SHIPPED), search_pair.material()
+    with torch.no_grad():
+        draft.fc.weight[0, 0] = torch.nan
+    with pytest.raises(WiringError, match="gives no numbers .*finite losses, found nan.*wiring lint"):
+        search(draft, material)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("a b c\n\nd e f\n", "line 2.*empty"),
         ("", "too few documents"),
+        ("\n".join([*search_pair.lines(4, 20), *search_pair.lines(1, 20)]), "line 5.*stands in line 1 already"),
         ("\n".join(search_pair.lines(3, 20)), "too few documents.*found 3"),
         ("\n".join([*search_pair.lines(4, 20), "rev rot"]), "line 5.*too short.*at least 8 tokens, found 2"),
     ],

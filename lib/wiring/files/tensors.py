@@ -31,7 +31,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WiringError(f"{what} is missing", where=path, remedy="Check the path") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # of 5000 digits, or of a thousand levels, too
         raise WiringError(f"{what} cannot be read as JSON: {error}", where=path) from None
     if not isinstance(value, dict):
         raise WiringError(f"{what} is not a JSON object", where=path, expected="an object", found=type(value).__name__)

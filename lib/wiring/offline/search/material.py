@@ -132,14 +132,21 @@ def from_samples(
 
 
 def read_texts(file: Path) -> list[str]:
-    """One document per line. Raises WiringError for a file that is not there, not text, or has an empty line."""
+    """One document per line. Raises WiringError for a file that is no text, and for a line that is empty or there twice."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise WiringError(f"the text cannot be read: {error.strerror}", where=file) from None
     except UnicodeDecodeError:
         raise WiringError("the file is not text", where=file, expected="UTF-8, one document per line") from None
+    seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
+        if (first := seen.setdefault(line.strip(), number)) != number and line.strip():
+            raise WiringError(
+                f"this document stands in line {first} already", where=f"{file}, line {number}",
+                expected="documents that differ: copies count as evidence and tell nothing",
+                remedy="Take the line out",
+            )  # fmt: skip
         if not line.strip():
             raise WiringError(
                 "this line is empty", where=f"{file}, line {number}", expected="one document per line",

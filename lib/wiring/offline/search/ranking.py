@@ -157,6 +157,11 @@ def _compared(
     left = torch.tensor(list(dict.fromkeys([*map(tuple, left.tolist()), *sorted(always)])))
     progress(f"all documents: {len(left)} layouts")
     sums, plain = losses.sums(left, losses.whole, (TEMPERATURE, 1.0)).numpy()
+    if not np.isfinite(sums).all():
+        raise WiringError(
+            "the draft's forward gives no numbers", where="search", expected="finite losses",
+            found="nan or infinity under some layouts", remedy="Look at the draft's config and weights: `wiring lint`",
+        )  # fmt: skip
     order = sums.sum(1).argsort(kind="stable")
     return left[torch.from_numpy(order)], ranked, sums[order], plain[order]
 
