@@ -132,7 +132,7 @@ def from_samples(
 
 
 def read_texts(file: Path) -> list[str]:
-    """One document per line. Raises WiringError for a file that is no text, and for a line that is empty or there twice."""
+    """One document per line. Raises WiringError for a file that is no text, or has an empty line or one twice."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
