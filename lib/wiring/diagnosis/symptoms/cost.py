@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import mean
 
-from wiring.diagnosis.evidence import Evidence, Speed
-from wiring.diagnosis.symptoms.estimates import Accepted, pool
+from wiring.diagnosis.evidence import Acceptance, Evidence, Speed, Value
+from wiring.diagnosis.symptoms.estimates import pool
 from wiring.diagnosis.symptoms.measured import SPLITS, main, steps_of
 from wiring.diagnosis.symptoms.prediction import predictions
 from wiring.diagnosis.symptoms.symptom import Symptom
@@ -24,6 +24,8 @@ SLOWER = 0.97
 SAME_LENGTH = 0.03
 FASTER = 1.08
 _NOT_ALIKE = SPLITS | {"steps", "topk", "draft_tokens", "head", "temperature", "template"}  # these change the work
+
+Speedups = Mapping[int, float | None]  # by the id of the row
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class RoundCost:
 def round_costs(evidence: Evidence) -> tuple[RoundCost, ...]:
     """The round cost of every arm with a draft for which it can be told."""
     measured = main(evidence)
+    lengths, (plains, only) = _lengths(evidence), _plains(evidence)
     found = []
     for row in evidence.speed:
         if row.arm == "plain":
@@ -55,8 +58,9 @@ def round_costs(evidence: Evidence) -> tuple[RoundCost, ...]:
             steps = steps_of(evidence, measured)
         length = row.accept_length
         if length is None and row.arm == "draft":
-            length = _length(evidence, row, measured)
-        plain = _plain(evidence, row)
+            own = measured.length if measured is not None and not row.condition else None
+            length = lengths.get(_key(row.condition), own)
+        plain = _plain(plains, row) or only
         speedup = row.speedup
         if speedup is None and row.tok_per_s and plain is not None and plain.tok_per_s:
             speedup = row.tok_per_s / plain.tok_per_s
@@ -77,28 +81,37 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
     costs = round_costs(evidence)
     for cost in costs:
         yield from _dear(cost, evidence)
-    yield from _slower(evidence, costs)
-    yield from _slow(evidence, costs)
+    speedups = {id(cost.row): cost.speedup for cost in costs}
+    yield from _slower(evidence, speedups)
+    yield from _slow(evidence, speedups)
     yield from _equal_acceptance(evidence)
     yield from _by_batch(evidence)
 
 
-def _plain(evidence: Evidence, row: Speed) -> Speed | None:
-    """The plain arm of the same condition, but for what only a draft has; or the only one."""
+def _key(condition: Mapping[str, Value]) -> frozenset:
+    """Equal for equal conditions: a log has thousands of records, which must not be held against each other."""
+    return frozenset(condition.items())
+
+
+def _plains(evidence: Evidence) -> tuple[dict[frozenset, Speed], Speed | None]:
+    """The plain arms by their condition; and the only one."""
     plain = sorted((r for r in evidence.speed if r.arm == "plain"), key=lambda r: r.model_dump_json())
+    only = plain[0] if len(plain) == 1 else None
+    return {_key(row.condition): row for row in reversed(plain)}, only  # of one condition the first
+
+
+def _plain(plains: Mapping[frozenset, Speed], row: Speed) -> Speed | None:
+    """The plain arm of the same condition, but for what only a draft has."""
     shared = {name: value for name, value in row.condition.items() if name in ("batch", "temperature", "prompts")}
-    for candidate in plain:
-        if dict(candidate.condition) == shared:
-            return candidate
-    return plain[0] if len(plain) == 1 else None
+    return plains.get(_key(shared))
 
 
-def _length(evidence: Evidence, row: Speed, measured: Accepted | None) -> float | None:
-    """Accept length of the same arm: under the same condition, or the case's own."""
-    alike = pool([record for record in evidence.acceptance if record.condition == row.condition])
-    if alike is not None:
-        return alike.length
-    return measured.length if measured is not None and not row.condition else None
+def _lengths(evidence: Evidence) -> dict[frozenset, float]:
+    """Accept lengths by the condition that they were measured under."""
+    records: dict[frozenset, list[Acceptance]] = defaultdict(list)
+    for record in evidence.acceptance:
+        records[_key(record.condition)].append(record)
+    return {key: pooled.length for key, found in records.items() if (pooled := pool(found)) is not None}
 
 
 def _batch(row: Speed, evidence: Evidence) -> int:
@@ -121,18 +134,18 @@ def _dear(cost: RoundCost, evidence: Evidence) -> Iterator[Symptom]:
         yield Symptom("round_dear", False, 1.0, "R", text, cost.row.source)
 
 
-def _slower(evidence: Evidence, costs: tuple[RoundCost, ...]) -> Iterator[Symptom]:
+def _slower(evidence: Evidence, speedups: Speedups) -> Iterator[Symptom]:
     """The complaint itself: no kind is told by it, but something is to be found."""
     for row in evidence.speed:
-        told = _speedup(row, costs)
+        told = _speedup(row, speedups)
         if row.arm == "draft" and not row.condition and told is not None:
             slower, text = told[0] < SLOWER or (told[1] and told[0] <= 1), f"speed-up {_at_most(told)}"
             yield Symptom("slower_than_plain", slower, 1.0, "R", text, row.source)
 
 
-def _speedup(row: Speed, costs: tuple[RoundCost, ...]) -> tuple[float, bool] | None:
+def _speedup(row: Speed, speedups: Speedups) -> tuple[float, bool] | None:
     """The speed-up over plain decoding, or its upper bound (true)."""
-    told = row.speedup if row.speedup is not None else next((c.speedup for c in costs if c.row == row), None)
+    told = row.speedup if row.speedup is not None else speedups.get(id(row))
     if told is not None:
         return told, False
     return (row.high, True) if row.high is not None else None
@@ -142,7 +155,7 @@ def _at_most(told: tuple[float, bool]) -> str:
     return f"{'at most ' if told[1] else ''}{told[0]:.2f}"
 
 
-def _slow(evidence: Evidence, costs: tuple[RoundCost, ...]) -> Iterator[Symptom]:
+def _slow(evidence: Evidence, speedups: Speedups) -> Iterator[Symptom]:
     """Slower than plain although drafts are accepted: half of them, or as many as the draft alone predicts."""
     measured = main(evidence)
     if measured is None:
@@ -154,7 +167,7 @@ def _slow(evidence: Evidence, costs: tuple[RoundCost, ...]) -> Iterator[Symptom]
     for row in evidence.speed:
         if row.arm != "draft" or row.condition:
             continue
-        told = _speedup(row, costs)
+        told = _speedup(row, speedups)
         if told is None:
             continue
         text = f"speed-up {_at_most(told)} at accept length {measured.length:.2f}"
@@ -172,10 +185,14 @@ def _equal_acceptance(evidence: Evidence) -> Iterator[Symptom]:
             arms[repr(row.condition)].append(row)
     means = sorted(((mean(r.tok_per_s for r in rows), mean(r.accept_length for r in rows), rows[0])
                     for _, rows in sorted(arms.items())), key=lambda one: one[:2])  # fmt: skip
-    for (slow, length, row), (fast, other, faster) in combinations(means, 2):
+    alike = defaultdict(list)  # what does other work is not compared: the hours and batches of a log are thousands
+    for one in means:
+        alike[_key({n: v for n, v in one[-1].condition.items() if n in _NOT_ALIKE})].append(one)
+    pairs = chain.from_iterable(combinations(group, 2) for group in alike.values())
+    for (slow, length, row), (fast, other, faster) in pairs:
         a, b = row.condition, faster.condition
         differs = [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
-        if len(differs) != 1 or differs[0] in _NOT_ALIKE or abs(length - other) > SAME_LENGTH * other:
+        if len(differs) != 1 or abs(length - other) > SAME_LENGTH * other:
             continue
         if fast >= FASTER * slow:
             name = differs[0]
