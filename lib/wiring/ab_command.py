@@ -58,7 +58,7 @@ def ab(
     from wiring.show.progress import say
     from wiring.speed.ab import run_ab
 
-    ids = read_prompts(prompts, count)
+    ids = read_prompts(prompts, count, asked_by="--count")
     with ExitStack() as stack:
         first = stack.enter_context(attach(server, api_key=api_key, read_only=keep_cache))
         second = stack.enter_context(attach(against, api_key=api_key, read_only=keep_cache)) if against else None

@@ -27,6 +27,30 @@ def test_prompts_are_read_in_order(tmp_path):
         live.read_prompts(path, 3)
 
 
+def test_prompts_that_cannot_be_read_are_told(tmp_path):
+    with pytest.raises(WiringError, match="the prompts cannot be read .*found Is a directory"):
+        live.read_prompts(tmp_path, 1)
+    with pytest.raises(WiringError, match="the prompts cannot be read .*found No such file"):
+        live.read_prompts(tmp_path / "none.json", 1)
+    path = tmp_path / "prompts.json"
+    for content, found in ((b"", "an empty file"), (b"\x80\x00" * 9, "no UTF-8 text")):
+        path.write_bytes(content)
+        with pytest.raises(WiringError, match=f"prompts.json: not a list of prompts .*found {found}"):
+            live.read_prompts(path, 1)
+
+
+def test_the_remedy_names_what_set_the_count(tmp_path):
+    path = tmp_path / "prompts.json"
+    path.write_text('[{"input_ids": [1]}]')
+    with pytest.raises(WiringError, match="Add prompts or lower benchmark.prompts in the profile"):
+        live.read_prompts(path, 8)
+    with pytest.raises(WiringError, match="Add prompts or lower --count"):
+        live.read_prompts(path, 8, asked_by="--count")
+    path.write_text("[]")
+    with pytest.raises(WiringError, match=r"found 0\). Add prompts\.$"):  # fewer would not help
+        live.read_prompts(path, 8, asked_by="--count")
+
+
 @pytest.mark.parametrize("text", ["{", "[1]", '[{"text": "no ids"}]', '{"input_ids": [1]}', '[{"input_ids": ["a"]}]'])
 def test_a_file_of_another_shape_is_refused(tmp_path, text):
     path = tmp_path / "prompts.json"

@@ -23,25 +23,26 @@ PLAIN, AS_SERVED, CURED = "plain", "as served", "cured"
 API_KEY = "SGLANG_API_KEY"  # the environment variable with the key of attached servers; a profile holds no secrets
 
 
-def read_prompts(path: Path, count: int) -> list[list[int]]:
-    """The first `count` prompts of a JSON list of {"input_ids": [...]}.
+def read_prompts(path: Path, count: int, *, asked_by: str = "benchmark.prompts in the profile") -> list[list[int]]:
+    """The first `count` prompts of a JSON list of {"input_ids": [...]}; `asked_by` names what set the count.
 
-    Raises WiringError when the file is of another shape or holds fewer.
+    Raises WiringError when the file cannot be read, is of another shape or holds fewer.
     """
+    shape = '[{"input_ids": [1, 2, ...]}, ...]'
     try:
-        prompts = [[int(i) for i in entry["input_ids"]] for entry in json.loads(path.read_text(encoding="utf-8"))]
+        text = path.read_text(encoding="utf-8")
+        prompts = [[int(i) for i in entry["input_ids"]] for entry in json.loads(text)]
+    except OSError as error:
+        raise WiringError("the prompts cannot be read", where=path, expected="a JSON file", found=error.strerror,
+                          remedy=f"Name a file that holds {shape}") from None  # fmt: skip
+    except UnicodeDecodeError:
+        raise WiringError("not a list of prompts", where=path, expected=shape, found="no UTF-8 text") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise WiringError(
-            "not a list of prompts", where=path, expected='[{"input_ids": [1, 2, ...]}, ...]', found=repr(error)
-        ) from None
+        found = repr(error) if text.strip() else "an empty file"
+        raise WiringError("not a list of prompts", where=path, expected=shape, found=found) from None
     if len(prompts) < count:
-        raise WiringError(
-            "too few prompts",
-            where=path,
-            expected=f"{count} or more",
-            found=len(prompts),
-            remedy="Lower benchmark.prompts in the profile or add prompts",
-        )
+        remedy = f"Add prompts or lower {asked_by}" if prompts else "Add prompts"
+        raise WiringError("too few prompts", where=path, expected=f"{count} or more", found=len(prompts), remedy=remedy)
     return prompts[:count]
 
 
