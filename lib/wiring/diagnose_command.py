@@ -54,7 +54,7 @@ def diagnose(
 
 
 def _evidence(case: str, runs: Path | None, cured: bool) -> Evidence:
-    from wiring.diagnosis.evidence import read_evidence
+    from wiring.diagnosis.evidence_file import read_evidence
 
     if case.endswith(".json"):
         if cured:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wiring.diagnosis.evidence import read_evidence
+from wiring.diagnosis.evidence_file import read_evidence
 from wiring.diagnosis.verdict import diagnose
 
 REPORTS = Path(__file__).parent / "reports"

@@ -10,7 +10,8 @@ from panel_parts import inside
 from wiring.case.artefacts import Accuracy, LayoutDiff, Patch, Rebenchmark, Throughput
 from wiring.case.gather import evidence_as_served, evidence_of_cured
 from wiring.case.store import open_case
-from wiring.diagnosis.evidence import Evidence, read_evidence
+from wiring.diagnosis.evidence import Evidence
+from wiring.diagnosis.evidence_file import read_evidence
 from wiring.diagnosis.kinds import KINDS
 from wiring.diagnosis.verdict import diagnose
 from wiring.show import evidence_board as board

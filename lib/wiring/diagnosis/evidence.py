@@ -7,14 +7,12 @@ its sample size and, where known, its 95 % interval. Everything is optional: peo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from wiring.errors import WiringError
+from wiring.diagnosis.configs import Config
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -299,8 +297,8 @@ class Setting(BaseModel):
     target_quantisation: str | None = None
     trained_layout: tuple[Count, ...] | None = None
     served_layout: dict[Phase, tuple[Count, ...] | None] | None = None
-    draft_config: dict[str, Any] | None = None
-    target_config: dict[str, Any] | None = None
+    draft_config: Config | None = None
+    target_config: Config | None = None
 
 
 class Evidence(BaseModel):
@@ -323,25 +321,3 @@ class Evidence(BaseModel):
     speed: tuple[Speed, ...] = ()
     facts: tuple[Fact, ...] = ()
     log: tuple[str, ...] = ()
-
-
-def read_evidence(path: str | Path) -> Evidence:
-    """Read an evidence file: one JSON object of the shape of `Evidence` (`wiring diagnose --schema` prints it).
-
-    Raises WiringError naming the file and the first field that is not as it should be.
-    """
-    path = Path(path)
-    try:
-        return Evidence.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise WiringError("the evidence cannot be read", where=path, found=error.strerror or str(error)) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        found = "" if first["type"] in ("missing", "json_invalid") else json.dumps(first["input"], default=str)[:120]
-        raise WiringError(
-            first["msg"].removeprefix("Value error, "),
-            where=f"{path}, field {field}" if field else path,
-            found=found,
-            remedy="`wiring diagnose --schema` prints every field",
-        ) from None

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from wiring.case.profile import REPOSITORY
-from wiring.diagnosis.evidence import Evidence, read_evidence
+from wiring.diagnosis.evidence import Evidence
+from wiring.diagnosis.evidence_file import read_evidence
 from wiring.errors import WiringError
 from wiring.rules.sglang import Speculation, resolve_speculation
 from wiring.show.template import BLUE, GREY, INK, RED, captioned, figure
