@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from wiring.diagnosis.evidence import Acceptance, Argument, Fact, Speed
+from wiring.diagnosis.evidence import Acceptance, Argument, Evidence, Fact, Speed
 from wiring.diagnosis.readers import pool, read_lines, scan
 from wiring.diagnosis.readers.context import fitting_rates
+from wiring.diagnosis.symptoms import complete
 from wiring.rules.sglang_metrics import rate_rule
 
 RECORDED = Path(__file__).parent / "recorded" / "sglang-0.5.23-cpu.log"
@@ -107,6 +108,54 @@ def test_a_rate_alone_needs_the_release():
     (old,) = read_lines([line], draft_tokens=4, version="0.5.9")
     (new,) = read_lines([line], draft_tokens=4, version="0.5.23")
     assert (old.accept_length, new.accept_length) == (2.0, 2.5)
+
+
+def test_a_rate_that_fits_neither_meaning_is_told_with_both_sums():
+    # 2.31 / 6 = 0.385 with the bonus token, 1.31 / 5 = 0.262 without: printed 0.46, which is 2.31 / 5 = 0.462.
+    line = "Decode batch, #running-req: 1, accept len: 2.31, accept rate: 0.46, cuda graph: True"
+    (found,) = read_lines([line], steps=5, topk=1, draft_tokens=6)
+    assert "2.31 / 6 = 0.385" in found.impossible and "(2.31 - 1) / 5 = 0.262" in found.impossible
+    assert "ran 5 draft tokens" in found.impossible and "both" not in found.rule + found.impossible
+    (found,) = read_lines([line])  # nothing known that it could contradict
+    assert not found.impossible
+
+
+def test_steps_plus_one_of_a_tree_is_a_denominator_too():
+    # 0.5.3.post3 to 0.5.5.post2 divide by steps + 1 in a tree of 8 draft tokens as well: 2.31 / 6 = 0.385
+    line = "Decode batch, #running-req: 1, accept len: 2.31, accept rate: 0.39, cuda graph: True"
+    (found,) = read_lines([line], steps=5, topk=4, draft_tokens=8)
+    assert not found.impossible and "bonus token in it" in found.rule
+
+
+# A tree of 5 steps, top-k 4 and 8 draft tokens, 0.5.9: 2.31 / 8 = 0.289, 2.55 / 8 = 0.319, 1.90 / 8 = 0.238.
+TREE = [
+    f"Decode batch, #running-req: 1, accept len: {length}, accept rate: {rate}, cuda graph: True"
+    for length, rate in (("2.31", "0.29"), ("2.55", "0.32"), ("1.90", "0.24"))
+]
+
+
+def test_a_rate_tells_draft_tokens_which_are_a_chains_depth_alone():
+    for found in read_lines(TREE):
+        assert found.proposed == 7 and "K 7 is for a chain, which nothing says" in found.rule
+    for given in ({"steps": 5, "topk": 4}, {"steps": 5, "topk": 4, "draft_tokens": 8}, {"steps": 5}):
+        assert {found.proposed for found in read_lines(TREE, version="0.5.9", **given)} == {5}
+    for found in read_lines(TREE, topk=4):  # a tree of unknown depth
+        assert found.proposed is None and "chain" not in found.rule
+    for found in read_lines(TREE, topk=1):
+        assert found.proposed == 7 and "which nothing says" not in found.rule
+
+
+def test_a_case_that_says_its_steps_is_believed_before_what_a_rate_gave():
+    given = {"source": "read-log", "accept_length": 2.25, "proposed": 7}
+
+    def proposed(record, **setting):
+        (found,) = complete(Evidence(acceptance=[record], setting=setting)).acceptance
+        return found.proposed
+
+    assert proposed(given, steps=5, topk=4) == proposed(given, steps=5) == 5
+    assert proposed(given) == proposed(given, topk=4) == proposed(given, steps=9, topk=4) == 7
+    assert proposed(given, steps=5, topk=1) == 7  # a chain: the two contradict, and neither is taken for the other
+    assert proposed({**given, "condition": {"steps": 7}}, steps=5, topk=4) == 7  # an arm of its own
 
 
 def test_a_rate_of_another_release_is_named():

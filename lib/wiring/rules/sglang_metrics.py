@@ -36,14 +36,15 @@ class RateRule:
         """Accept length (bonus included) of a rate whose denominator counts `per_round` tokens per round."""
         return rate * per_round + (0 if self.bonus else 1)
 
-    def per_round(self, steps: int | None, draft_tokens: int | None) -> int | None:
+    def per_round(self, steps: int | None, draft_tokens: int | None, topk: int | None = None) -> int | None:
         """Tokens per round in the denominator, or None where that is not known.
 
-        `draft_tokens` counts the root, as SGLang does; without it a chain of `steps` is taken.
+        `draft_tokens` counts the root, as SGLang does; without it a chain of `steps` is taken, unless `topk` says tree.
         """
         if self.per == "(steps + 1)":
             return None if steps is None else steps + 1
-        tokens = draft_tokens if draft_tokens is not None else None if steps is None else steps + 1
+        chain = None if steps is None or (topk or 1) > 1 else steps + 1
+        tokens = chain if draft_tokens is None else draft_tokens
         return None if tokens is None else tokens - (0 if self.bonus else 1)
 
 

@@ -106,7 +106,7 @@ class Context:
         rule = rate_rule(self.version) if self.engine in (None, "sglang") else None
         fitting = self._known_fits()
         if rule is not None:
-            known = rule.per_round(self.steps, self.draft_tokens)
+            known = rule.per_round(self.steps, self.draft_tokens, self.topk)
             alone = {per for bonus, per in fitting if bonus is rule.bonus}
             return rule.bonus, known if known is not None else alone.pop() if len(alone) == 1 else None
         meanings = {bonus for bonus, _ in fitting}
@@ -115,10 +115,30 @@ class Context:
         bonus, alone = meanings.pop(), {per for _, per in fitting}
         return bonus, alone.pop() if len(alone) == 1 else None
 
+    @cached_property
+    def expected_rates(self) -> frozenset[tuple[bool, int | None]]:
+        """What the rate may mean by SGLang's rules with these steps and draft tokens; None tokens: not known."""
+        return frozenset((rule.bonus, rule.per_round(self.steps, self.draft_tokens, self.topk)) for rule in RATE_RULES)
+
     def _known_fits(self) -> set[tuple[bool, int]]:
         """The common meanings, less those that contradict steps or draft tokens where these are known."""
-        expected = {rule.bonus: rule.per_round(self.steps, self.draft_tokens) for rule in RATE_RULES}
-        return {(bonus, per) for bonus, per in self.rates or () if expected[bonus] in (None, per)}
+        expected = self.expected_rates
+        return {(bonus, per) for bonus, per in self.rates or () if {(bonus, per), (bonus, None)} & expected}
+
+    @property
+    def fits_both(self) -> bool:
+        """Both meanings fit all printed pairs."""
+        return len({bonus for bonus, _ in self._known_fits()}) == 2
+
+    @property
+    def chain_assumed(self) -> bool:
+        """Nothing says whether it is a chain: `per_round` holds for one, and in a tree it is a bound alone."""
+        return self.steps is None and self.topk is None and self.per_round is not None
+
+    @property
+    def proposed(self) -> int | None:
+        """Drafts per round along one path (K): `per_round`, unless that is the draft tokens of a tree."""
+        return None if self.steps is None and (self.topk or 1) > 1 else self.per_round
 
     def condition(self, line: str = "", **more: Value | None) -> dict[str, Value]:
         """What this one figure was measured under; what holds for the whole log stands in `setting`."""

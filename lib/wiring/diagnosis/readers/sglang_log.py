@@ -99,10 +99,12 @@ class SGLangLog:
         if length is not None or rate is not None:
             digits = 2 if printed is None else digits_of(printed)
             rule, from_rate, fault = self._rate(length, rate)
+            if context.chain_assumed:
+                rule += f"; K {context.per_round} is for a chain, which nothing says (--steps, --topk): a tree has less"
             figures = Figures(from_rate if length is None else length, digits, rate=rate, per_round=context.per_round)
             found = normalise(source, figures, rule=rule, condition=condition)
-            if fault:
-                found = found.model_copy(update={"impossible": "; ".join(filter(None, (found.impossible, fault)))})
+            told = "; ".join(filter(None, (found.impossible, fault)))
+            found = found.model_copy(update={"proposed": context.proposed, "impossible": told})
             yield found
             length = found.accept_length
         if speed is not None and 0 < speed < math.inf:
@@ -116,12 +118,13 @@ class SGLangLog:
             return _INTERVAL, None, ""
         meaning = context.rate_meaning
         if meaning is None:
-            told = f"{_INTERVAL}; the rate is not used: " + (
-                "its figures fit both meanings (bonus token in it up to 0.5.10.post1, drafts only from 0.5.11)"
-                if context.rates or length is None
-                else "no meaning fits all its figures"
-            )
-            return told, None, ""
+            neither = "" if length is None or rate > 1 else self._neither(length, rate)
+            why = "no meaning fits all its figures"
+            if neither:
+                why = "it contradicts the accept length beside it"
+            elif length is None or context.fits_both:
+                why = "its figures fit both meanings (bonus token in it up to 0.5.10.post1, drafts only from 0.5.11)"
+            return f"{_INTERVAL}; the rate is not used: {why}", None, neither
         bonus, per = meaning
         rule = rate_rule(context.version) or next(rule for rule in reversed(RATE_RULES) if rule.bonus is bonus)
         by = rule.text if context.version else _TOLD[bonus]
@@ -138,6 +141,22 @@ class SGLangLog:
         if len(alone) == 1:
             return told, None, f"{fault}; explained if the server ran {alone.pop()[1]} instead"
         return told, None, f"{fault}; no counting rule explains it"
+
+    def _neither(self, length: float, rate: float) -> str:
+        """What contradicts where, with the known steps and draft tokens, no rule of any release gives this rate."""
+        expected, fits = self._context.expected_rates, fitting_rates(length, rate)
+        if fits & expected or any(per is None for _, per in expected):
+            return ""
+        told = [
+            f"{length:g} / {per} = {length / per:.3f} with the bonus token in it (up to 0.5.10.post1)" if bonus else
+            f"({length:g} - 1) / {per} = {(length - 1) / per:.3f} for drafts only (from 0.5.11)"
+            for bonus, per in sorted(expected, reverse=True)
+        ]  # fmt: skip
+        fault = f"accept length {length:g} beside rate {rate:g}: no meaning of the rate fits, {', '.join(told)}"
+        tokens = sorted({per + (0 if bonus else 1) for bonus, per in fits})
+        if not tokens:
+            return f"{fault}; no counting rule explains it"
+        return f"{fault}; explained if the server ran {' or '.join(map(str, tokens))} draft tokens instead"
 
     def _load(self, source: str, line: str) -> Iterator[Record]:
         loaded = _LOADED.search(line)

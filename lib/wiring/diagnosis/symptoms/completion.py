@@ -20,6 +20,7 @@ def complete(evidence: Evidence) -> Evidence:
     records: dict[str, list[Record]] = {part: list(getattr(evidence, part)) for part in _PARTS}
     for record in _from_log(evidence):
         records[_FIELDS[type(record)]].append(record)
+    records["acceptance"] = [_no_deeper(record, evidence.setting) for record in records["acceptance"]]
     parts = {part: _once(found) for part, found in records.items()}
     measured = [*parts["acceptance"], *(speed for speed in parts["speed"] if speed.arm != "plain")]
     frame = _shared(record.condition for record in measured)
@@ -38,6 +39,18 @@ def _from_log(evidence: Evidence) -> tuple[Record, ...]:
     from wiring.diagnosis.readers import GIVEN, read_lines
 
     return read_lines(evidence.log, **{name: getattr(evidence.setting, name) for name in GIVEN})
+
+
+def _no_deeper(record: Acceptance, setting: Setting) -> Acceptance:
+    """Drafts along one path are no more than the steps that the case says.
+
+    What a log's rate gives is the draft tokens, which are a chain's depth and not a tree's.
+    """
+    own = {"steps", "topk", "draft_tokens", "engine"} & set(record.condition)
+    most = setting.steps
+    if own or most is None or setting.topk == 1 or (record.proposed or 0) <= most or len(record.by_position) > most:
+        return record
+    return record.model_copy(update={"proposed": most})
 
 
 def _once(records: Iterable[Record]) -> tuple[Record, ...]:
