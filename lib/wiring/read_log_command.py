@@ -53,6 +53,8 @@ def read_log(
     if engine and engine not in _ENGINES:
         raise WiringError("no lines of this engine are known", where="--engine", expected=", ".join(_ENGINES),
                           found=engine, remedy="Name one of these, or leave it out")  # fmt: skip
+    if file.is_dir():
+        raise WiringError("this is a folder", where=file, expected="a file", remedy="Name a log, a scrape or an answer")
     if not file.is_file():
         raise WiringError("there is no such file", where=file, remedy="Name a log, a scrape or an answer")
     with tqdm(total=file.stat().st_size, desc=file.name, unit="B", unit_scale=True, disable=None, leave=False) as bar:

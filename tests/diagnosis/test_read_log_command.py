@@ -103,6 +103,38 @@ def test_scrapes_and_answers_are_known_by_how_they_begin(call, tmp_path):
     assert (found.rounds, found.accept_length) == (30, 1.5)
 
 
+def test_why_nothing_is_known_is_told_apart(call, tmp_path):
+    status, _, err = call(tmp_path)
+    assert status == 2 and "this is a folder" in err
+    log = tmp_path / "server.log"
+    for empty in ("", " \n\n"):
+        log.write_text(empty)
+        status, _, err = call(log)
+        assert status == 2 and "server.log: this file is empty" in err and "Decode batch" not in err
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        log.write_bytes(RECORDED.read_text().encode(encoding))
+        status, _, err = call(log)
+        assert status == 2 and "server.log: this file is not text in UTF-8 (found UTF-16)" in err
+
+
+def test_two_scrapes_are_of_one_server_and_not_the_same(call, tmp_path):
+    def scrape(name, engine, rounds, accepted):
+        counters = (("drafts", rounds), ("accepted_tokens", accepted))
+        text = "".join(f"# TYPE {engine}:spec_decode_num_{what}_total counter\n"
+                       f"{engine}:spec_decode_num_{what}_total {value}\n" for what, value in counters)  # fmt: skip
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    now = scrape("now.prom", "vllm", 300, 200)
+    status, _, err = call(now, "--earlier", now)
+    assert status == 2 and "no round was counted between the two scrapes" in err and "Decode batch" not in err
+    status, _, err = call(now, "--earlier", scrape("llama.prom", "llamacpp", 100, 50))
+    assert status == 2 and "not one of this server (expected metrics of vllm, found those of llamacpp)" in err
+    (tmp_path / "python.prom").write_text("# TYPE process_open_fds gauge\nprocess_open_fds 9\n")
+    status, _, err = call(now, "--earlier", tmp_path / "python.prom")
+    assert status == 2 and "found none that are known" in err
+
+
 def test_a_file_without_line_ends_is_read_in_pieces(call, tmp_path):
     binary = tmp_path / "core.bin"
     binary.write_bytes(bytes(range(14, 256)) * 32_768)  # 7.9 MB of anything but a line end

@@ -69,8 +69,12 @@ def read_file(
         return _sum_up(kind, context, emit(lines_of(path, progress), context))
     context = scan((), source=path.name, **given)
     if kind == "metrics":
-        before = None if earlier is None else _whole(earlier)
-        return _sum_up(kind, context, iter(read_metrics(_whole(path), before, source=path.name, **given)))
+        now, before = _whole(path), None if earlier is None else _whole(earlier)
+        summary = _sum_up(kind, context, iter(read_metrics(now, before, source=path.name, **given)))
+        if before is not None and summary.empty and read_metrics(now, source=path.name, **given):
+            raise WiringError("no round was counted between the two scrapes", where=path, expected="counters that grew",
+                              found=f"those of {earlier}", remedy="Scrape again after some requests")  # fmt: skip
+        return summary
     value = json.loads(_whole(path))
     if kind == "server_info":
         context = server_context(value, given.get("version"), path.name)
@@ -98,6 +102,12 @@ def lines_of(path: Path, progress: Progress | None = None) -> Iterator[str]:
 def _kind(path: Path) -> str:
     """log, metrics, server_info or meta_info, told from how the file begins."""
     first = next((line for line in lines_of(path) if line.strip()), "").lstrip("\ufeff \t")
+    if not first:
+        raise WiringError("this file is empty", where=path, expected="a log, a scrape or an answer")
+    with path.open("rb") as raw:
+        if _wide(raw.read(64)):
+            raise WiringError("this file is not text in UTF-8", where=path, found="UTF-16",
+                              remedy="Save it as UTF-8: `iconv -f UTF-16 -t UTF-8`")  # fmt: skip
     if first.startswith(("# HELP", "# TYPE")):
         return "metrics"
     if not first.startswith(("{", "[")) or first.startswith("[2") or path.stat().st_size > _LARGEST_WHOLE:
@@ -110,6 +120,11 @@ def _kind(path: Path) -> str:
         return "server_info"
     entries = value if isinstance(value, list) else [value]
     return "meta_info" if entries and all(isinstance(entry, dict) for entry in entries) else "log"
+
+
+def _wide(head: bytes) -> bool:
+    """Text of two bytes a letter, as PowerShell's `>` writes it: by its mark, or every other byte is nothing."""
+    return head.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(head) > 1 and any(head[::2]) != any(head[1::2]))
 
 
 def _whole(path: Path) -> str:

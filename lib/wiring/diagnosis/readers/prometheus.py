@@ -16,6 +16,7 @@ from wiring.diagnosis.readers.context import scan
 from wiring.diagnosis.readers.figures import Figures, normalise
 from wiring.errors import WiringError
 
+_PREFIXES = ("vllm", "llamacpp", "sglang")
 _COUNTED = "{engine} counters{since}: 1 + accepted / drafts, bonus token included; position label 0 is the first draft"
 _GAUGE = "SGLang gauge spec_accept_length: accept length with the bonus token in the last log interval; no rounds"
 _FINISHED = (
@@ -30,9 +31,12 @@ def read_metrics(
     """Records of one scrape, or of what happened between `earlier` and this one.
 
     Counters of all engines and ranks are added up; without `earlier` they count from the server's start.
-    `given`: fields of `Given`. Raises WiringError on text that is no Prometheus exposition.
+    `given`: fields of `Given`. Raises WiringError on text that is no Prometheus exposition, and on an earlier reading
+    of another engine.
     """
     now, before = _totals(text, source), _totals(earlier, f"{source} before") if earlier is not None else {}
+    if earlier is not None:
+        _same_engine(now, before, source)
     since = " between two readings" if earlier is not None else " since the server's start"
     found: list[Record] = []
     for engine in ("vllm", "llamacpp"):
@@ -42,6 +46,15 @@ def read_metrics(
     if any(name.startswith("sglang:spec_") for name, _ in now):
         found += _sglang(now, before if earlier is not None else None, since, given, source)
     return tuple(found)
+
+
+def _same_engine(now: Mapping[tuple[str, str], float], before: Mapping[tuple[str, str], float], source: str) -> None:
+    own, other = ({name.partition(":")[0] for name, _ in read} & set(_PREFIXES) for read in (now, before))
+    if own and not own & other:
+        raise WiringError("the earlier scrape is not one of this server", where=f"{source} before",
+                          expected=f"metrics of {' and '.join(sorted(own))}",
+                          found=f"those of {' and '.join(sorted(other))}" if other else "none that are known",
+                          remedy="Name two scrapes of one server")  # fmt: skip
 
 
 def _counters(
