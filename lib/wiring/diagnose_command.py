@@ -60,6 +60,11 @@ def _evidence(case: str, runs: Path | None, cured: bool) -> Evidence:
         if cured:
             raise WiringError("only a run holds what its cure did", where="--cured", found=case)
         return read_evidence(case)
+    if Path(case).is_file():
+        raise WiringError(
+            "this is a file, and not an evidence file by its name", where=case, expected="a run, or NAME.json",
+            remedy=f"Of a log or a scrape make one first: `wiring read-log {case} --json > evidence.json`",
+        )  # fmt: skip
     from wiring.case.gather import evidence_of_run
     from wiring.chain.workbook import RUNS, find_run
 

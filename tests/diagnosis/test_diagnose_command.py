@@ -97,6 +97,16 @@ def test_what_is_not_there_and_what_does_not_go_together(call, tmp_path):
     assert call(tmp_path / "none.json", "--json")[0] == 2
 
 
+def test_a_log_is_sent_to_read_log_and_a_run_that_is_not_there_to_the_recorded_one(call, tmp_path):
+    log = tmp_path / "raw.log"
+    log.write_text("Decode batch, accept len: 1.10\n")
+    status, _, err = call(log)
+    assert status == 2 and f"wiring read-log {log} --json" in err and "no such run" not in err
+    status, _, err = call("cpu-tiny", "--runs", tmp_path)
+    assert status == 2 and "there is none yet" in err and str(RECORDED) in err and "none)" not in err
+    assert str(RECORDED) not in call("mine", "--runs", tmp_path)[2]
+
+
 def test_the_schema_is_printed_and_the_readme_names_all_that_it_may(call):
     schema = json.loads(call("--schema")[1])
     assert {"setting", "acceptance", "slots", "facts", "log", "differences"} <= set(schema["properties"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -11,6 +12,8 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from wiring.chain.folder import RunFolder
 from wiring.show.notebook_page import PLOTLY
 from wiring.show.template import figure
+
+RECORDED = Path(__file__).parents[2] / "data" / "recorded" / "cpu-tiny"
 
 
 @pytest.fixture
@@ -38,6 +41,13 @@ def test_the_report_is_shown_on_request(report, monkeypatch):
     assert report()[0] == 0 and asked == []
     status, out, _, run = report("--open")
     assert status == 0 and asked == [(run / "report.html").as_uri()] and "No browser" not in out
+
+
+def test_a_recorded_run_is_told_from_one_that_is_not_there(wiring_call):
+    before = {path.name: path.stat().st_mtime_ns for path in RECORDED.iterdir()}
+    status, _, err = wiring_call("report", RECORDED)
+    assert status == 2 and "no such run" not in err and "executed notebooks" in err and "wiring diagnose" in err
+    assert {path.name: path.stat().st_mtime_ns for path in RECORDED.iterdir()} == before
 
 
 def test_figures_become_files_on_request(report, monkeypatch, tmp_path):

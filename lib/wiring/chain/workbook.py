@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from wiring.chain.folder import RunFolder, is_run_folder, read_record
+from wiring.chain.folder import RECORD, RunFolder, is_run_folder, read_record
 from wiring.chain.parameters import parse_value, read_parameters
 from wiring.chain.progress import Progress
 from wiring.chain.run import CELL_TIMEOUT_S, REPOSITORY, WORKBOOK, ChainResult, Plan, plan_chain, run_chain
@@ -14,6 +14,7 @@ from wiring.errors import WiringError
 
 NOTEBOOKS = REPOSITORY / "notebooks"
 RUNS = REPOSITORY / "runs"
+RECORDED = REPOSITORY / "data" / "recorded"
 
 
 def run_workbook(
@@ -113,13 +114,26 @@ def parse_overrides(texts: list[str]) -> dict[str, object]:
 def find_run(case: str, run_root: str | Path = RUNS) -> Path:
     """The run folder of a case given by name or path; WiringError where there is none."""
     path = Path(case) if is_run_folder(Path(case)) else Path(run_root) / case
-    if not is_run_folder(path):
-        known = ", ".join(sorted(found.name for found in run_folders(run_root))) or "none"
+    if is_run_folder(path):
+        return path.resolve()
+    if _holds_figures(Path(case)):
         raise WiringError(
-            "there is no such run", where=path, expected=f"one of: {known}",
-            remedy="`make run` makes one of the tiny pair",
+            "this folder holds the figures of a run, and not the run itself", where=case,
+            expected=f"a run folder, with its executed notebooks and its {RECORD}",
+            remedy="`wiring diagnose` and `wiring compare` take it as it is; `make run` makes a run of the tiny pair",
         )  # fmt: skip
-    return path.resolve()
+    known = ", ".join(sorted(found.name for found in run_folders(run_root)))
+    shipped = RECORDED / path.name
+    also = f"; `wiring diagnose` and `wiring compare` take {shipped}, which is there" if _holds_figures(shipped) else ""
+    raise WiringError(
+        "there is no such run", where=path, expected=f"one of: {known}" if known else "a run, and there is none yet",
+        remedy=f"`make run` makes one of the tiny pair{also}",
+    )  # fmt: skip
+
+
+def _holds_figures(folder: Path) -> bool:
+    """Whether a run's artefacts lie here, as `wiring record` copies them."""
+    return all((folder / f"{link.artefact}.json").is_file() for link in WORKBOOK)
 
 
 def run_folders(run_root: str | Path = RUNS) -> list[Path]:
