@@ -36,6 +36,7 @@ def diagnose(
 ) -> None:
     """Which of the 25 kinds of fault is it? Ranked, with what speaks for and against each, and what to check next."""
     from wiring.diagnosis.evidence import Evidence
+    from wiring.diagnosis.left_out import left_out
     from wiring.diagnosis.verdict import diagnose as weigh
 
     if schema:
@@ -44,11 +45,14 @@ def diagnose(
     if not case:
         raise WiringError("there is nothing to diagnose", expected="a run, or an evidence file",
                           remedy="`wiring diagnose --help` has examples")  # fmt: skip
-    verdict = weigh(_evidence(case, runs, cured))
+    evidence = _evidence(case, runs, cured)
+    verdict, notes = weigh(evidence), left_out(evidence)
     if as_json:
-        typer.echo(json.dumps(verdict.as_json(), indent=2))
+        typer.echo(json.dumps({**verdict.as_json(), "notes": notes}, indent=2))
     else:
         _print(verdict)
+        for note in notes:
+            typer.echo(f"note: {note}.")
     if verdict.named:
         raise typer.Exit(1)
 

@@ -2,7 +2,7 @@
 
 from wiring.diagnosis.readers.context import GIVEN, Context, Given, scan
 from wiring.diagnosis.readers.files import Summary, read_file
-from wiring.diagnosis.readers.log import LOOKED_FOR, read_lines
+from wiring.diagnosis.readers.log import LOOKED_FOR, read_lines, understood
 from wiring.diagnosis.readers.pooling import Pool, pool
 from wiring.diagnosis.readers.prometheus import read_metrics
 from wiring.diagnosis.readers.sglang_state import read_meta_info, read_server_info
@@ -21,4 +21,5 @@ __all__ = [
     "read_metrics",
     "read_server_info",
     "scan",
+    "understood",
 ]

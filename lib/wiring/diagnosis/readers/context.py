@@ -35,10 +35,10 @@ _TIME = re.compile(r"\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)|\b(?:INFO|WARNING|ER
 _VLLM_VERSION = re.compile(r"LLM engine \(v?([^)\s]+)\) with config|vLLM API server version v?(\S+)")
 _VLLM_K = re.compile(r"speculative_config=(None|\w*SpeculativeConfig\((?:[^()]|\([^()]*\))*\))")
 _NUM_SPEC = re.compile(r"num_spec(?:ulative)?_tokens['\"]?\s*[=:]\s*(\d+)")
-_TELLING = (
+_OF_SERVER = (
     "server_args=", "sglang.launch_server", "sglang serve", "LLM engine (", "API server version", "speculative_config=",
-    "accept rate",
 )  # fmt: skip
+_TELLING = (*_OF_SERVER, "accept rate")
 _ENGINES = (  # a word that only this engine writes
     ("sglang", ("Decode batch", "server_args=", "sglang.launch_server", "sglang serve", "sglang:")),
     ("vllm", ("SpecDecoding metrics", "LLM engine (v", "vllm serve", "vllm:spec_decode", "Detected EAGLE model")),
@@ -246,6 +246,11 @@ def rule_that_fits(length: float, rate: float, draft_tokens: int) -> RateRule | 
         if (rule.bonus, draft_tokens - (0 if rule.bonus else 1)) in fits:
             return rule
     return None
+
+
+def tells_of_server(line: str) -> bool:
+    """Whether `scan` reads what the server is from this line."""
+    return any(word in line for word in _OF_SERVER) or _FLAG.search(line) is not None
 
 
 def time_of(line: str) -> datetime | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from wiring.diagnosis.evidence import Record
-from wiring.diagnosis.readers.context import Context, scan
+from wiring.diagnosis.readers.context import Context, scan, tells_of_server
 from wiring.diagnosis.readers.others import LlamaCppLog, TensorRTLog, TrainerLog
 from wiring.diagnosis.readers.sglang_log import SGLangLog
 from wiring.diagnosis.readers.text import ANSI
@@ -49,3 +49,22 @@ def emit(lines: Iterable[str], context: Context) -> Iterator[Record]:
                 yield from parser.feed(at, line)
     for parser, _ in parsers:
         yield from parser.finish()
+
+
+def understood(lines: Iterable[str], context: Context) -> Iterator[bool]:
+    """Of each line, whether it says something: a figure, a part of one, or what the server is."""
+    parsers = [(parser(context), words) for parser, words in zip(PARSERS, _WORDS, strict=True)]
+    for at, raw in enumerate(lines, start=1):
+        line = ANSI.sub("", raw.rstrip("\r\n"))
+        took = [_takes(parser, at, line) for parser, words in parsers if words.search(line) is not None]
+        yield any(took) or tells_of_server(line)
+
+
+def _takes(parser: Any, at: int, line: str) -> bool:
+    """Whether the line gives a record, or is kept for one to come."""
+    before = _kept(parser)
+    return bool(list(parser.feed(at, line))) or _kept(parser) != before
+
+
+def _kept(parser: Any) -> str:
+    return repr({name: value for name, value in vars(parser).items() if name != "_context"})
