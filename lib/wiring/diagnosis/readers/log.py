@@ -21,7 +21,7 @@ LOOKED_FOR = (
     "SGLang: 'Decode batch ... accept len', 'Load weight end', send_one and bench_sglang_eagle tables",
     "vLLM: 'SpecDecoding metrics', 'Speculative metrics', the blocks of spec_decode.py and `vllm bench serve`",
     "llama.cpp: 'draft acceptance = '",
-    "TensorRT-LLM: '[AL]', '[AR]'",
+    "TensorRT-LLM: '[AL]', '[AR]' of trtllm-bench",
     "ModelOpt: 'Average Acceptance Length'; xinfer: 'MTP Stats'; Automodel: 'train_tau_sim'",
     "Prometheus text of SGLang, vLLM or llama.cpp; the JSON of /server_info; meta_info of /generate",
 )
