@@ -120,6 +120,16 @@ def test_a_rate_that_fits_neither_meaning_is_told_with_both_sums():
     assert not found.impossible
 
 
+def test_arguments_that_cannot_be_are_no_arguments():
+    line = "Decode batch, #running-req: 1, accept len: 2.31, accept rate: 0.46, cuda graph: True"
+    flags = "--tp 0 --speculative-num-steps -1 --speculative-eagle-topk -2 --speculative-num-draft-tokens 0"
+    lines = [f"python -m sglang.launch_server {flags}", line]
+    assert not of(Acceptance, read_lines(lines))[0].impossible
+    setting = scan(lines).setting
+    assert (setting.tp, setting.steps, setting.topk) == (None, None, None)
+    assert not read_lines([line], steps=0, topk=1)[0].impossible  # a server without drafts: nothing to divide by
+
+
 def test_steps_plus_one_of_a_tree_is_a_denominator_too():
     # 0.5.3.post3 to 0.5.5.post2 divide by steps + 1 in a tree of 8 draft tokens as well: 2.31 / 6 = 0.385
     line = "Decode batch, #running-req: 1, accept len: 2.31, accept rate: 0.39, cuda graph: True"

@@ -283,7 +283,8 @@ def _speculation(engine: str | None, steps: int | None, topk: int | None, tokens
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A whole number from 1: steps, branches, tokens and ranks of no number, or of less than one, are not told."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
 
 
 def _value(text: str) -> Any:
