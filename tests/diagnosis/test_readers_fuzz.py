@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wiring.diagnosis.evidence import Acceptance, Accuracy, Evidence
-from wiring.diagnosis.readers import pool, read_lines
+from wiring.diagnosis.readers import pool, read_lines, scan, understood
 from wiring.diagnosis.symptoms import complete
 
 DECODE = [line for line in (Path(__file__).parent / "recorded" / "sglang-0.5.23-cpu.log").read_text().splitlines()
@@ -63,9 +63,13 @@ def spoilt(draw):
     st.sampled_from([None, 1, 3, 7]),
     st.sampled_from([None, 1, 4]),
     st.sampled_from([None, "0.5.9", "0.5.23"]),
+    st.sampled_from([None, 0, 4, 8]),
 )
-def test_spoilt_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, version):
-    records = read_lines(lines, steps=steps, topk=topk, version=version)
+def test_spoilt_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, version, draft_tokens):
+    given = {"steps": steps, "topk": topk, "version": version, "draft_tokens": draft_tokens}
+    records = read_lines(lines, **given)
+    known = list(understood(lines, scan(lines, **given)))
+    assert len(known) == len(lines) and (any(known) or not records)
     acceptance = [record for record in records if isinstance(record, Acceptance)]
     for one in acceptance:
         if one.accept_length is not None:
