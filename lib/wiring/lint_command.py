@@ -191,7 +191,9 @@ def _tables(result: LintResult) -> str:
         table.add_column("what", overflow="fold", ratio=1)
         for finding in result.findings:
             colour = _COLOURS[finding.severity]
-            kind = f"[{colour}]{finding.severity}[/]\n{finding.kind} {escape(FAULTS.get(finding.kind, ''))}"
+            kind = f"[{colour}]{finding.severity}[/]"
+            if finding.kind in FAULTS:
+                kind += f"\n{finding.kind} {escape(FAULTS[finding.kind])}"
             what = f"{escape(finding.evidence)}\n[dim]{escape(finding.where)}[/]"
             table.add_row(kind, what + (f"\n[bold]{escape(finding.remedy)}[/]" if finding.remedy else ""))
         console.print(table)

@@ -223,3 +223,9 @@ def test_a_misspelt_argument_or_layout_is_refused(call):
     for words, told in ((("--arg", "nosuch=1"), "no argument of this name"), (("--trained", "0,3"), "fits neither")):
         status, out, err = call("--draft", TINY / "draft", *PAIR, *words)
         assert (status, out) == (2, "") and told in err
+
+
+def test_a_note_has_no_fault_beside_it_in_the_table(call):
+    words = ("--draft", TINY / "draft", *PAIR, "--trained", "0,3,31")
+    assert [f["kind"] for f in json.loads(call(*words, "--json")[1])["findings"] if f["severity"] == "note"] == [0]
+    assert "layer ids off by one" not in " ".join(call(*words)[1].replace("│", " ").split())

@@ -367,3 +367,48 @@ def test_a_scaled_rope_beside_latent_attention(tmp_path):
     plain = target(tmp_path / "t", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})
     result = run(draft(tmp_path / "d", {"rope_scaling": yarn}), of=plain)
     assert told(result) == {(13, "warning")} and "the target does not" in result.findings[0].evidence
+
+
+@pytest.mark.parametrize(("config", "under", "engine"), [
+    ({"eagle_config": {"eagle_config": {IDS: [0, 3, 31]}}}, f"eagle_config.eagle_config.{IDS}", "sglang==0.5.23"),
+    ({"eagle_config": {}, "aux_hidden_state_layer_ids": [0, 3, 31]}, "aux_hidden_state_layer_ids", "sglang==0.5.23"),
+    ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "sglang==0.5.23"),
+    ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "vllm"),
+])  # fmt: skip
+def test_ids_at_a_place_that_nobody_reads(tmp_path, config, under, engine):
+    result = run(draft(tmp_path / "d", config), engine=engine, trained=None)
+    assert phases(result) == (DEFAULT,) * 3 and result.trained.layout is None and under in result.trained.why
+    (finding,) = result.findings
+    assert (finding.kind, finding.severity) == (1, "warning")
+    assert f"ids [0, 3, 31] stand under {under}, which" in finding.evidence and "default layers" in finding.evidence
+
+
+@pytest.mark.parametrize("config", [{"eagle_config": None}, {"eagle_config": {}}, {"eagle_config": {IDS: None}}])
+def test_a_config_without_ids_is_told_to_be_an_assumption(tmp_path, config):
+    folder = draft(tmp_path / "d", config)
+    result = run(folder, trained=None)
+    assert phases(result) == (DEFAULT,) * 3 and result.trained.layout == DEFAULT
+    assert told(result) == {(0, "note")}
+    assert "is an assumption" in result.findings[0].evidence and "--trained" in result.findings[0].remedy
+    assert run(folder, trained=DEFAULT).findings == ()  # said, so nothing is assumed
+
+
+@pytest.mark.parametrize(("layer_ids", "meant", "none"), [
+    ((-2, 2, 30), (-1, 3, 31), -1), ((3, 31, 61), (4, 32, 62), 62),
+])  # fmt: skip
+def test_boundaries_that_do_not_exist_are_not_called_trained(tmp_path, layer_ids, meant, none):
+    result = run(draft(tmp_path / "d", ids(*layer_ids)), trained=None)
+    assert result.trained.layout is None
+    assert f"would be boundaries {meant}" in result.trained.why and f"no boundary {none}" in result.trained.why
+    assert_only(result, 3)
+
+
+def test_an_empty_list_of_ids_is_not_called_missing(tmp_path):
+    result = run(draft(tmp_path / "d", ids()), trained=None)
+    assert f"eagle_config.{IDS} is an empty list" in result.trained.why
+    assert_only(result, 3)
+
+
+def test_a_note_on_how_ids_are_read_names_no_fault(tmp_path):
+    result = run(draft(tmp_path / "d", ids(3, 31, 59)))
+    assert {f.kind for f in result.findings if f.severity == "note"} == {0}

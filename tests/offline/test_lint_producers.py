@@ -74,7 +74,8 @@ def test_safeailab(tmp_path, target):
     assert result.findings == () and layouts(result) == {DEFAULT}
     assert kinds(check(folder, target, "sglang==0.5.23")) == {7}  # its architecture is that of a whole Llama model
     renamed = write(tmp_path / "e", SAFEAILAB | {"architectures": ["LlamaForCausalLMEagle3"]}, bin=tensors("midlayer."))
-    assert check(renamed, target, "sglang==0.5.23").findings == ()
+    served = check(renamed, target, "sglang==0.5.23")  # now it may as well be a SpecForge draft that lost its ids
+    assert layouts(served) == {DEFAULT} and [(f.kind, f.severity) for f in served.findings] == [(0, "note")]
 
 
 def test_speculators(tmp_path, target):

@@ -13,6 +13,7 @@ from wiring.errors import WiringError
 from wiring.rules import sglang_layers as table
 from wiring.rules.answer import Note, ServedLayout
 from wiring.rules.sglang_layers import Embedding, Ids, LayerRule
+from wiring.rules.stray_ids import stray_ids
 from wiring.rules.target import Target
 from wiring.rules.versions import in_force, parse_version, within
 
@@ -164,7 +165,11 @@ def _on_the_config(config: Mapping[str, Any], ids: tuple[int, ...] | None, relea
     elif ids is None:
         bad = eagle is not None and not isinstance(eagle, Mapping)
         why = "eagle_config is no object" if bad else "no layer ids in eagle_config"
-        notes.append(Note(1, "warning", f"{why}: SGLang's default layers are served", "Record the trained layers' ids"))
+        remedy = "Record the trained layers' ids"
+        if stray := stray_ids(config):
+            why = f"ids {stray[1]} stand under {stray[0]}, which SGLang does not read"
+            remedy = f"Write the trained layers' ids under eagle_config.{_KEY}"
+        notes.append(Note(1, "warning", f"{why}: SGLang's default layers are served", remedy))
     return tuple(notes)
 
 

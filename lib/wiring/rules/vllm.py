@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from wiring.errors import WiringError
 from wiring.rules.answer import Note, ServedLayout
+from wiring.rules.stray_ids import stray_ids
 from wiring.rules.target import Target
 from wiring.rules.versions import in_force, parse_version
 
@@ -112,4 +113,6 @@ def _ids(config: Mapping[str, Any], rule: KeyRule, release: Version) -> tuple[tu
         remedy = "Ids written as output ids (SpecForge, Model Optimizer) need + 1 here"
         return tuple(nested), (Note(2, "warning" if nested[0] == 1 else "note", text, remedy),)
     found = f"{_KEY} is not read from there" if top or nested else f"no {_KEY}"
+    if not (top or nested) and (stray := stray_ids(config)):
+        found = f"ids {stray[1]} stand under {stray[0]}, which vLLM does not read"
     return None, (Note(1, "warning", f"{found}: vLLM's default layers are served", "Record the ids at the top level"),)

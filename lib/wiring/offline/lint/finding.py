@@ -7,12 +7,14 @@ from typing import Any
 
 from wiring.files.findings import Finding
 
+NO_FAULT = 0  # the kind of a note that only says which rule was used, or what is not known
+
 
 @dataclass(frozen=True)
 class LintFinding(Finding):
     """One thing that is, or may be, wrong with how a draft is served.
 
-    `kind` is the number of the fault in `wiring.rules.faults.FAULTS`. An "error" makes the draft's proposals wrong or
+    `kind` is the number of the fault in `wiring.rules.faults.FAULTS`, or `NO_FAULT`. An "error" makes the draft's proposals wrong or
     keeps the server from starting.
     """
 

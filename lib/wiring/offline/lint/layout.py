@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from wiring.boundary import Layout, Phase, default_layout
 from wiring.errors import WiringError
 from wiring.files.draft_config import DEFAULT_SLOTS, IDS, named_slots
-from wiring.offline.lint.finding import LintFinding
+from wiring.offline.lint.finding import NO_FAULT, LintFinding
 from wiring.offline.lint.view import View
 from wiring.rules.served import Note, ServedLayout
 
 _LAYOUT_KINDS = (1, 2, 3)
+_SAY = "Say which layout was trained: --trained B,B,B; `wiring search` tells it from the weights"
 _NAMES = {Phase.PREFILL: "prefill", Phase.VERIFY: "verify", Phase.DRAFT_EXTEND: "draft extend"}
 
 
@@ -30,7 +31,8 @@ def served_as_said(view: View) -> list[LintFinding]:
         if note.severity == "error" and note.kind in _LAYOUT_KINDS and note.phases and view.trained.layout:
             evidence += f"; {_fed(served[phases[0]])}, trained on {view.trained.layout} ({view.trained.why})"
         where = f"{view.draft.where} ({_words(note.phases)})" if note.phases else view.draft.where
-        found.append(LintFinding(note.kind, note.severity, where, evidence, note.remedy))
+        kind = NO_FAULT if note.severity == "note" else note.kind
+        found.append(LintFinding(kind, note.severity, where, evidence, note.remedy))
     return found
 
 
@@ -52,7 +54,7 @@ def as_trained(view: View) -> list[LintFinding]:
             kind, "error" if view.trained.certain else "warning", f"{view.draft.where} ({_words(phases)})",
             f"served boundaries {layout}, trained on {trained} ({view.trained.why}): {how}", _remedy(view, trained),
         ))  # fmt: skip
-    return found
+    return found or _unrecorded(view)
 
 
 def difference(trained: Layout, served: Layout) -> tuple[int, str]:
@@ -111,6 +113,18 @@ def _said(notes: Iterable[Note], phase: Phase) -> bool:
     return any(n.severity == "error" and n.kind in _LAYOUT_KINDS and phase in n.phases for n in notes)
 
 
+def _unrecorded(view: View) -> list[LintFinding]:
+    """The default layers, served to a draft that does not say on which it was trained."""
+    trained, served = view.trained, _served(view)
+    if not trained.guessed or any(served[phase] != trained.layout for phase in Phase):
+        return []
+    return [LintFinding(
+        NO_FAULT, "note", view.draft.where,
+        f"the config names no layers: the engine serves its default, boundaries {trained.layout}, and that the draft "
+        "was trained on them is an assumption", _SAY,
+    )]  # fmt: skip
+
+
 def _is_default(view: View, layout: Layout) -> bool:
     try:
         return view.target is not None and layout == default_layout(view.target.config.num_layers)
@@ -120,7 +134,7 @@ def _is_default(view: View, layout: Layout) -> bool:
 
 def _remedy(view: View, trained: Layout) -> str:
     if not view.trained.certain:
-        return "Say which layout was trained: --trained B,B,B; `wiring search` tells it from the weights"
+        return _SAY
     cure = f"ake the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
     if view.trained.said:
         return f"M{cure}"
