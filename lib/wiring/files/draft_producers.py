@@ -113,6 +113,11 @@ def layer_config(config: Mapping[str, Any], where: object) -> dict[str, Any]:
     return whole
 
 
+def default_layers(model_type: object) -> int | None:
+    """How many layers transformers fills in where a config of this type does not say it; None where not known here."""
+    return _LAYER_DEFAULTS.get(str(model_type), {}).get("num_hidden_layers")
+
+
 def windows(layer: Mapping[str, Any]) -> tuple[int | None, ...]:
     """Sliding window of every layer of a filled speculators layer config, in keys; None where a layer sees all."""
     count, window = layer["num_hidden_layers"], layer.get("sliding_window")

@@ -12,7 +12,18 @@ from wiring.boundary import Layout, Phase, check_layout
 from wiring.errors import WiringError
 from wiring.files.copy_record import read_copy_record
 from wiring.files.draft_config import DEFAULT_SLOTS, named_slots
-from wiring.offline.lint import embedding, forward, layout, numbers, rope, sizes, speculation, tensors, vocabulary
+from wiring.offline.lint import (
+    embedding,
+    forward,
+    layout,
+    loading,
+    numbers,
+    rope,
+    sizes,
+    speculation,
+    tensors,
+    vocabulary,
+)
 from wiring.offline.lint.finding import LintFinding, NotChecked
 from wiring.offline.lint.served import what_is_served
 from wiring.offline.lint.server import ServerView
@@ -51,6 +62,8 @@ CHECKS = (
     Check("served layout", layout.served_as_said, (Need.RULE,)),
     Check("served layout against the trained one", layout.as_trained, (Need.RULE, Need.TRAINED)),
     Check("sizes of the config against the tensors", wrong_size, (Need.SHAPE, Need.DRAFT_TENSORS)),
+    Check("number of layers", loading.layers),
+    Check("fields that the engine needs", loading.config),
     Check("slot count against fc", layout.slots, (Need.DRAFT_TENSORS,)),
     Check("weights that are zero", tensors.zeros, (Need.DRAFT_TENSORS,)),
     Check("widths of draft and target", sizes.widths, (Need.TARGET,)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_whole(value: Any) -> bool:
@@ -39,6 +40,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "rope_parameters": _OBJECT,
     "quantization_config": _OBJECT,
     "rope_theta": _NUMBER,
+    "rms_norm_eps": _NUMBER,
     "max_position_embeddings": _NUMBER,
     "num_aux_hidden_states": _WHOLE,
     "hidden_size": _WHOLE,

@@ -14,8 +14,8 @@ NO_FAULT = 0  # the kind of a note that only says which rule was used, or what i
 class LintFinding(Finding):
     """One thing that is, or may be, wrong with how a draft is served.
 
-    `kind` is the number of the fault in `wiring.rules.faults.FAULTS`, or `NO_FAULT`. An "error" makes the draft's proposals wrong or
-    keeps the server from starting.
+    `kind` is the number of the fault in `wiring.rules.faults.FAULTS`, or `NO_FAULT`. An "error" makes the draft's
+    proposals wrong or keeps the server from starting.
     """
 
     kind: int

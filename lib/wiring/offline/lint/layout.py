@@ -75,9 +75,12 @@ def difference(trained: Layout, served: Layout) -> tuple[int, str]:
 def slots(view: View) -> list[LintFinding]:
     """The number and width of the states that `fc` takes, against what the engine feeds it."""
     fc, width = view.draft.named.get("fc.weight"), view.draft.width
-    if fc is None or fc.dim() != 2 or not width:
+    if fc is None or not width:
         return []
     where = view.draft.tensor_where("fc.weight")
+    if fc.dim() != 2:
+        evidence = f"fc.weight has the shape {list(fc.shape)}, which is no matrix: the weights do not load"
+        return [LintFinding(3, "error", where, evidence, "Export the draft again: its fc is [width, states * width]")]
     states, rest = divmod(fc.shape[1], width)
     if rest or not states:
         return [LintFinding(

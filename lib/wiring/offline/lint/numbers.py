@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wiring.offline.lint.finding import LintFinding
+from wiring.offline.lint.loading import DTYPES
 from wiring.offline.lint.view import View
 
 _SCALES = ("scale", "scales", "qweight", "qzeros", "weight_packed", "scale_inv")
@@ -60,7 +61,7 @@ def dtype(view: View) -> list[LintFinding]:
     ours, theirs = _dtype(draft.config, draft.layer), _dtype(target.config.raw, target.text)
     if view.sglang:  # `srt/configs/model_config.py`, `_get_and_verify_dtype`: float32 and none become float16
         ours, theirs = (name if name not in (None, "float32") else "float16" for name in (ours, theirs))
-    if ours is None or theirs is None or ours == theirs:
+    if ours is None or theirs is None or ours == theirs or ours not in DTYPES:  # `loading.config` tells the last
         return []
     return [LintFinding(
         11, "warning", f"{draft.where}: torch_dtype", f"the draft is loaded in {ours}, the target in {theirs}",

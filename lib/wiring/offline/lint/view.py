@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,6 +65,12 @@ class DraftView:
     def width(self) -> int | None:
         """Features of one captured state, as the config has them."""
         return self.config.get("target_hidden_size") or self.layer.get("hidden_size")
+
+    @property
+    def held_layers(self) -> int:
+        """How many layers the file holds tensors of; 0 without any."""
+        found = (re.match(r"layers\.(\d+)\.", name) for name in self.named)
+        return max((int(match[1]) + 1 for match in found if match), default=0)
 
     @property
     def slots(self) -> int | None:
