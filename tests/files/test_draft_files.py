@@ -83,7 +83,7 @@ def set_to(name, value):
     (set_to("norm.weight", torch.full((16,), float("nan"))), "not finite", "norm.weight", "NaN"),
     (set_to("fc.weight", torch.zeros(16, 48, dtype=torch.float8_e4m3fn)), "number format", "fc.weight", "float8"),
     (set_to("midlayer.self_attn.q_norm.weight", torch.ones(6)), "unused tensor", "q_norm", "nothing reads it"),
-    (set_to("layers.0.mlp.up_proj.weight", torch.zeros(24, 16)), "unused tensor", "up_proj", "also holds it as"),
+    (set_to("layers.0.mlp.up_proj.weight", torch.zeros(24, 16)), "held twice", "up_proj", "also holds it as"),
     (set_to("d2t", torch.arange(10) * 4 + 1), "vocabulary map", "d2t",
      r"expected target ids 0\.\.39, found draft id 8 -> 41"),
     (set_to("d2t", torch.full((10,), 0.5)), "vocabulary map", "d2t", "no row of torch.int64"),

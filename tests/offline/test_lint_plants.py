@@ -11,7 +11,6 @@ import torch
 from lint_pairs import IDS, TINY, draft, ids, target
 from safetensors.torch import load_file
 
-from wiring.errors import WiringError
 from wiring.offline.lint import Changed, ServerView, lint
 from wiring.rules.served import parse_engine
 
@@ -368,95 +367,3 @@ def test_a_scaled_rope_beside_latent_attention(tmp_path):
     plain = target(tmp_path / "t", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})
     result = run(draft(tmp_path / "d", {"rope_scaling": yarn}), of=plain)
     assert told(result) == {(13, "warning")} and "the target does not" in result.findings[0].evidence
-
-
-@pytest.mark.parametrize(("config", "under", "engine"), [
-    ({"eagle_config": {"eagle_config": {IDS: [0, 3, 31]}}}, f"eagle_config.eagle_config.{IDS}", "sglang==0.5.23"),
-    ({"eagle_config": {}, "aux_hidden_state_layer_ids": [0, 3, 31]}, "aux_hidden_state_layer_ids", "sglang==0.5.23"),
-    ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "sglang==0.5.23"),
-    ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "vllm"),
-])  # fmt: skip
-def test_ids_at_a_place_that_nobody_reads(tmp_path, config, under, engine):
-    result = run(draft(tmp_path / "d", config), engine=engine, trained=None)
-    assert phases(result) == (DEFAULT,) * 3 and result.trained.layout is None and under in result.trained.why
-    (finding,) = result.findings
-    assert (finding.kind, finding.severity) == (1, "warning")
-    assert f"ids [0, 3, 31] stand under {under}, which" in finding.evidence and "default layers" in finding.evidence
-
-
-@pytest.mark.parametrize("config", [{"eagle_config": None}, {"eagle_config": {}}, {"eagle_config": {IDS: None}}])
-def test_a_config_without_ids_is_told_to_be_an_assumption(tmp_path, config):
-    folder = draft(tmp_path / "d", config)
-    result = run(folder, trained=None)
-    assert phases(result) == (DEFAULT,) * 3 and result.trained.layout == DEFAULT
-    assert told(result) == {(0, "note")}
-    assert "is an assumption" in result.findings[0].evidence and "--trained" in result.findings[0].remedy
-    assert run(folder, trained=DEFAULT).findings == ()  # said, so nothing is assumed
-
-
-@pytest.mark.parametrize(("layer_ids", "meant", "none"), [
-    ((-2, 2, 30), (-1, 3, 31), -1), ((3, 31, 61), (4, 32, 62), 62),
-])  # fmt: skip
-def test_boundaries_that_do_not_exist_are_not_called_trained(tmp_path, layer_ids, meant, none):
-    result = run(draft(tmp_path / "d", ids(*layer_ids)), trained=None)
-    assert result.trained.layout is None
-    assert f"would be boundaries {meant}" in result.trained.why and f"no boundary {none}" in result.trained.why
-    assert_only(result, 3)
-
-
-def test_an_empty_list_of_ids_is_not_called_missing(tmp_path):
-    result = run(draft(tmp_path / "d", ids()), trained=None)
-    assert f"eagle_config.{IDS} is an empty list" in result.trained.why
-    assert_only(result, 3)
-
-
-def test_a_note_on_how_ids_are_read_names_no_fault(tmp_path):
-    result = run(draft(tmp_path / "d", ids(3, 31, 59)))
-    assert {f.kind for f in result.findings if f.severity == "note"} == {0}
-
-
-def test_a_flat_fc_is_no_matrix(tmp_path):
-    result = run(draft(tmp_path / "d", edit=lambda t: t.update({"fc.weight": t["fc.weight"].flatten()})))
-    assert_only(result, 3)
-    assert len(result.findings) == 1 and f"[{WIDTH * 3 * WIDTH}]" in result.findings[0].evidence
-
-
-@pytest.mark.parametrize(("config", "drop", "words", "remedy"), [
-    ({}, ("num_hidden_layers",), "transformers fills in 32, .* and 31 of them are never loaded", "num_hidden_layers 1"),
-    ({"num_hidden_layers": None}, (), "is null, which transformers refuses", "num_hidden_layers 1"),
-    ({"num_hidden_layers": 2}, (), "is 2, the file holds 1: the rest", "num_hidden_layers 1; or export"),
-])  # fmt: skip
-def test_a_number_of_layers_is_one_finding(tmp_path, config, drop, words, remedy):
-    result = run(draft(tmp_path / "d", config, drop=drop))
-    assert_only(result, 10)
-    (finding,) = result.findings
-    assert re.search(words, finding.evidence) and remedy in finding.remedy
-    bare = run(draft(tmp_path / "e", config, drop=drop, weights=False))  # without tensors, what the config lacks alone
-    assert len(bare.findings) == (0 if config.get("num_hidden_layers") else 1)
-
-
-# As AutoConfig of transformers 5 and SGLang 0.5.23 answer to them: each ends the start.
-@pytest.mark.parametrize(("config", "drop", "kind", "words"), [
-    ({}, ("architectures",), 7, "names no architecture"),
-    ({"architectures": []}, (), 7, "names no architecture"),
-    ({}, ("model_type",), 7, "names no model_type"),
-    ({"rms_norm_eps": 1}, (), 10, "rms_norm_eps is 1,"),
-    ({"rms_norm_eps": None}, (), 10, "rms_norm_eps is null"),
-    ({"torch_dtype": 5}, (), 11, "torch_dtype is 5,"),
-    ({"torch_dtype": "int4"}, (), 11, "torch_dtype is 'int4'"),
-    ({"dtype": "torch.bfloat16"}, (), 11, "dtype is 'torch.bfloat16'"),
-])  # fmt: skip
-def test_a_config_with_which_sglang_stops_at_its_start(tmp_path, config, drop, kind, words):
-    result = run(draft(tmp_path / "d", config, drop=drop))
-    assert_only(result, kind)
-    (finding,) = result.findings
-    assert words in finding.evidence and "SGLang stops at its start" in finding.evidence
-    assert run(draft(tmp_path / "e", config, drop=drop, weights=False)).findings == (finding.__class__(
-        finding.kind, finding.severity, finding.where.replace("/d/", "/e/"), finding.evidence, finding.remedy),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("eps", ["1e-6", float("nan"), float("inf")])
-def test_an_epsilon_that_is_no_number_is_refused(tmp_path, eps):
-    with pytest.raises(WiringError, match="rms_norm_eps cannot be read"):
-        run(draft(tmp_path / "d", {"rms_norm_eps": eps}))

@@ -136,7 +136,7 @@ def checkpoint_from(
     )
     twice = sorted(set(tensors) - set(names.values()))
     findings = [
-        Finding("unused tensor", "error", stored.where(canonical(name)), f"the file also holds it as {name}")
+        Finding("held twice", "error", stored.where(canonical(name)), f"the file also holds it as {name}")
         for name in twice
     ]
     shape, decided = fitted(shape, stored, config, producer)

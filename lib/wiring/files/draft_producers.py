@@ -86,6 +86,17 @@ def canonical(name: str) -> str:
     return name
 
 
+def loaded_by_sglang(name: str) -> bool:
+    """Whether SGLang 0.5.23 finds a place for a tensor that is one of the draft's but for its wrapper's prefix.
+
+    It looks a name up as it is and behind `model.`, where all but the head are; d2t it knows by any name that has it
+    (`LlamaForCausalLMEagle3.load_weights`). Everything else is dropped.
+    """
+    if "d2t" in name or "t2d" in name:
+        return True
+    return name == "lm_head.weight" if canonical(name) == "lm_head.weight" else not name.startswith("draft_model.")
+
+
 def as_written(name: str, names: Iterable[str]) -> str:
     """The name under which a file whose other tensors are `names` would hold the tensor with this canonical name."""
     midlayer = any(_bare(other).startswith("midlayer.") for other in names)

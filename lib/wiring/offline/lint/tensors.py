@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterable
 
 from wiring.errors import UnreadForward, WiringError
+from wiring.files.draft_producers import canonical, loaded_by_sglang
+from wiring.files.draft_sharing import HEAD, sharing
 from wiring.files.findings import Finding
 from wiring.offline.lint.finding import LintFinding
 from wiring.offline.lint.view import View
 
 _BUFFERS = ("inv_freq", "cos_cached", "sin_cached")  # computed, never read
+_FLAGS = {"fc.bias": "bias", "o_proj.bias": "attention_bias", "fc_norm.": "fc_norm", "input_norm.": "norm_before_fc"}
 _ELSEWHERE = ("fc.weight", "lm_head.weight", "d2t", "t2d")  # their shapes are told by the checks of slots and maps
 
 
@@ -21,19 +24,60 @@ def consumed(view: View) -> list[LintFinding]:
     """
     checkpoint = view.draft.checkpoint
     assert checkpoint is not None, "needs the draft's tensors"
+    ours = _twice(view)
     own = {finding.where for finding in checkpoint.findings if finding.kind == "unused tensor"}
     found = list(checkpoint.findings)
     if view.sglang and view.draft.producer == "speculators":
         return []  # SGLang does not read the file at all: see `forward.speculators_layout`
     if view.sglang:
         try:
-            found = list(view.draft.as_sglang_reads_it().findings)
+            found, ours = list(view.draft.as_sglang_reads_it().findings), ours + _dropped(view)
         except UnreadForward as error:
             remedy = "Serve it with an engine that has this forward pass"
             return [LintFinding(10, "error", view.draft.where, f"SGLang: {error.problem}, found {error.found}", remedy)]
         except WiringError as error:
             return [LintFinding(10, "error", view.draft.where, f"SGLang cannot read the config: {error.problem}")]
-    return list(_translated(found, own, view))
+    return [*ours, *_translated(found, own, view)]
+
+
+def _twice(view: View) -> list[LintFinding]:
+    """Tensors that have one place under two names (`midlayer` is layers.0): engines load both, the last one stays."""
+    import torch
+
+    draft, taken, pairs = view.draft, {}, []
+    for name, tensor in (draft.tensors or {}).items():
+        if view.sglang and not loaded_by_sglang(name):
+            continue  # see `_dropped`
+        if (first := taken.get(canonical(name))) is not None:
+            pairs.append((first, name, torch.equal((draft.tensors or {})[first], tensor)))
+        taken[canonical(name)] = name
+    if not pairs:
+        return []
+    first, last, _ = pairs[0]
+    differ = sum(not same for *_, same in pairs)
+    return [LintFinding(
+        10, "error" if differ else "warning", draft.tensor_where(canonical(last)),
+        f"{len(pairs)} tensors stand in the file twice, such as {first} and {last}: both have one place, and the one "
+        f"that is read last, {last}, wins; {f'{differ} of them differ' if differ else 'the two are the same'}",
+        "Remove those that were not trained",
+    )]  # fmt: skip
+
+
+def _dropped(view: View) -> list[LintFinding]:
+    """Tensors of the draft that SGLang does not find by the names that they have in the file."""
+    draft = view.draft
+    assert draft.shape is not None, "needs the shape"
+    dropped = [name for name in draft.tensors or {} if not loaded_by_sglang(name)]
+    if sharing(draft.shape, draft.config, "sglang", draft.named).head != "draft":
+        dropped = [name for name in dropped if canonical(name) != HEAD]  # it is not asked for
+    if not dropped:
+        return []
+    wanted = [canonical(name) for name in dropped]
+    return [LintFinding(
+        9 if wanted == [HEAD] else 10, "error", draft.tensor_where(wanted[0]),
+        f"SGLang drops {', '.join(dropped)} without a word: it looks for {', '.join(wanted)}",
+        "Rename it in a copy of the file" if len(dropped) == 1 else "Rename them in a copy of the file",
+    )]  # fmt: skip
 
 
 def _translated(found: Iterable[Finding], own: set[str], view: View) -> Iterable[LintFinding]:
@@ -61,9 +105,21 @@ def _unused(finding: Finding, name: str, view: View, *, trained_with: bool) -> L
         return LintFinding(10, "error", finding.where, f"{engine}, and the draft was trained with it",
                            "Serve it with an engine that reads it, or retrain without")  # fmt: skip
     if finding.severity == "error" or "norm" in name or name.endswith(".bias"):
-        return LintFinding(10, "error", finding.where, f"{engine}: the config does not ask for it, the file has it",
-                           "Write the flag that it was trained with into the config")  # fmt: skip
+        evidence = f"{engine}: the config does not ask for it, the file has it"
+        return LintFinding(10, "error", finding.where, evidence, _flag(name, view))
     return LintFinding(10, finding.severity, finding.where, engine, "Find out what wrote it: it may be a leftover")
+
+
+def _flag(name: str, view: View) -> str:
+    """What to do about a tensor that the config does not ask for: SGLang has flags for some (`llama_eagle3.py`)."""
+    if not view.sglang:
+        return "Write the flag that it was trained with into the config"
+    name = canonical(name)
+    flag = next((flag for part, flag in _FLAGS.items() if part in name), "")
+    if not flag or (flag == "bias" and not any(other.endswith("o_proj.bias") for other in view.draft.named)):
+        also = " (bias builds an o_proj.bias too, which the file lacks)" if flag else ""
+        return f"No flag makes SGLang read it{also}: serve it with an engine that does, or retrain without"
+    return f"Write {flag} true into the config, if it was trained with it"
 
 
 def _kind(finding: Finding, name: str) -> int | None:
