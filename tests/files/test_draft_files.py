@@ -143,7 +143,7 @@ def test_one_vocabulary_map_is_enough(tmp_path):
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
-    ("hidden_size", None, r"config\.json: the draft's hidden_size is not a size.*found None"),
+    ("hidden_size", None, r"config\.json: the draft's hidden_size is missing.*a whole number above 0"),
     ("intermediate_size", -3, "intermediate_size is not a size"),
     ("num_key_value_heads", 3, "heads do not divide"),
     ("draft_vocab_size", 41, "more ids than the target"),

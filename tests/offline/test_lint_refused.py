@@ -1,6 +1,6 @@
 """Drafts that a newcomer may bring and that no server takes, or takes for another: by config, names and shapes.
 
-What transformers 5 and SGLang 0.5.23 do with each was tried with AutoConfig, or read in `llama_eagle3.py` and `llama.py`.
+What transformers 5 and SGLang 0.5.23 do with each was tried with AutoConfig, or read in `llama_eagle3.py`, `llama.py`.
 """
 
 import re
@@ -11,6 +11,7 @@ from lint_pairs import IDS, draft, ids
 from test_lint_plants import DEFAULT, LATER, WIDTH, assert_only, phases, run, told
 
 from wiring.errors import WiringError
+from wiring.files.draft import read_draft
 
 
 @pytest.mark.parametrize(("config", "under", "engine"), [
@@ -152,3 +153,39 @@ def test_the_remedy_names_a_flag_only_where_sglang_has_one(tmp_path, names, reme
     assert_only(result, 10)
     (finding,) = [finding for finding in result.findings if finding.where.endswith(names[0])]
     assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(("config", "drop", "said"), [
+    ({}, ("draft_vocab_size",), "is not in the config, so that SGLang stops at its start"),
+    ({"draft_vocab_size": None}, (), "is null"),
+    ({"draft_vocab_size": 100}, (), "is 100"),
+])  # fmt: skip
+def test_a_draft_vocabulary_that_head_and_map_contradict_is_one_finding(tmp_path, config, drop, said):
+    result = run(draft(tmp_path / "d", config, drop=drop))
+    assert_only(result, 9)
+    (finding,) = result.findings
+    assert finding.evidence.startswith(f"draft_vocab_size {said}") and "d2t, lm_head.weight" in finding.evidence
+    assert finding.remedy.startswith("Write draft_vocab_size 88")
+
+
+def test_without_weights_a_missing_draft_vocabulary_is_told_too(tmp_path):
+    result = run(draft(tmp_path / "d", drop=("draft_vocab_size",), weights=False))
+    assert_only(result, 9)
+    assert "draft_vocab_size is not in the config" in result.findings[0].evidence
+
+
+def test_tensorrt_llm_cannot_capture_the_embedding(tmp_path):
+    result = run(draft(tmp_path / "d"), engine="tensorrt-llm")
+    assert_only(result, 1)
+    assert all("embedding" in finding.remedy for finding in result.findings if finding.kind == 1)
+    assert "id -1 is the state after the final norm" in result.errors[0].remedy
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"])
+def test_weights_that_are_a_broken_link(tmp_path, name):
+    folder = draft(tmp_path / "d", weights=False)
+    (folder / name).symlink_to("../../blobs/0123abc")
+    with pytest.raises(WiringError, match=f"{name}: the weights are a broken link .*blobs/0123abc"):
+        run(folder)
+    with pytest.raises(WiringError, match="broken link"):
+        read_draft(folder)

@@ -186,6 +186,8 @@ def _sizes(layer: Mapping[str, Any], config: Mapping[str, Any], producer: str, w
     def size(name: str, default: int | None = None, of: Mapping[str, Any] = layer) -> int:
         value = of.get(name)
         value = default if value is None else value
+        if value is None:
+            raise WiringError(f"the draft's {name} is missing", where=where, expected="a whole number above 0")
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise WiringError(
                 f"the draft's {name} is not a size", where=where, expected="a whole number above 0", found=repr(value)

@@ -45,6 +45,8 @@ def read_target_config(folder: str | Path) -> TargetConfig:
 
     def size(name: str) -> int:
         value = text.get(name, raw.get(name))
+        if value is None:
+            raise WiringError(f"the target's {name} is missing", where=path, expected="a whole number above 0")
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise WiringError(
                 f"the target's {name} is not a size", where=path, expected="a whole number above 0", found=repr(value)

@@ -33,7 +33,8 @@ def serve(
     if engine_ids is None:
         engine_ids = (1, num_layers // 2 - 1, num_layers - 4)
         text = "TensorRT-LLM takes layer ids from its own eagle3_layers_to_capture, not from the draft: default layers"
-        notes = (Note(1, "warning", text, "Set eagle3_layers_to_capture to the trained layers as output ids"),)
+        remedy = "Set eagle3_layers_to_capture to the trained boundaries less 1; the embedding cannot be captured there"
+        notes = (Note(1, "warning", text, remedy),)
     asked = to_boundaries((i for i in engine_ids if i != _FINAL_NORM), Dialect.OUTPUT_ID)
     captured = tuple(sorted({b for b in asked if 1 <= b <= num_layers}))
     notes += (Note(2, "note", "ids are output ids (boundary = id + 1)"),)

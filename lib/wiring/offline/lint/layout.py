@@ -138,6 +138,9 @@ def _is_default(view: View, layout: Layout) -> bool:
 def _remedy(view: View, trained: Layout) -> str:
     if not view.trained.certain:
         return _SAY
+    if view.engine.name == "tensorrt-llm" and 0 in trained:
+        return ("TensorRT-LLM cannot capture the embedding, boundary 0 (its id -1 is the state after the final norm): "
+                "serve the draft with another engine, or retrain on boundaries from 1")  # fmt: skip
     cure = f"ake the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
     if view.trained.said:
         return f"M{cure}"

@@ -12,15 +12,18 @@ from wiring.offline.lint.finding import LintFinding
 from wiring.offline.lint.view import DraftView, View, draft_view
 
 _OF_FC = ("hidden_size", "target_hidden_size")
+_OF_THE_DRAFT = ("target_hidden_size", "draft_vocab_size")  # speculators keeps these outside
+_VOCABULARY = "draft_vocab_size"
+_ABSENT = "is not in the config"
 _NESTED = "transformer_layer_config"  # where speculators keeps the layers' sizes
 
 
 @dataclass(frozen=True)
 class WrongSize:
-    """`field` of the config says `said` (None: nothing), where the tensors of these names all have `meant`."""
+    """`field` of the config `said` something ("is 128", "is not in the config"), the tensors of these names `meant`."""
 
     field: str
-    said: Any
+    said: str
     meant: int
     tensors: tuple[str, ...]
 
@@ -44,8 +47,7 @@ def corrected(draft: DraftView) -> tuple[DraftView, WrongSize | None]:
     if not tried:
         return draft, None
     _, field, value, left = min(tried, key=lambda one: one[0])
-    said = (draft.config if field == "target_hidden_size" else draft.layer).get(field)
-    wrong = WrongSize(field, said, value, tuple(name for name in misshapen if name not in left))
+    wrong = WrongSize(field, _said(draft, field), value, tuple(name for name in misshapen if name not in left))
     return draft_view(draft.folder, _with(draft, field, value), draft.tensors, draft.files), wrong
 
 
@@ -54,16 +56,26 @@ def wrong_size(view: View) -> list[LintFinding]:
     wrong = view.wrong_size
     if wrong is None:
         return []
-    said = f"{wrong.field} is {wrong.said}" if wrong.said is not None else f"{wrong.field} is not said"
+    kind = 3 if wrong.field in _OF_FC else 9 if wrong.field == _VOCABULARY else 10
+    said = f"{wrong.field} {wrong.said}"
+    if view.sglang and (wrong.field, wrong.said) == (_VOCABULARY, _ABSENT):
+        said += ", so that SGLang stops at its start"
     return [LintFinding(
-        3 if wrong.field in _OF_FC else 10, "error", f"{view.draft.where}: {wrong.field}",
+        kind, "error", f"{view.draft.where}: {wrong.field}",
         f"{said}, and {len(wrong.tensors)} tensors have the shapes of {wrong.meant}: {', '.join(wrong.tensors)}",
         f"Write {wrong.field} {wrong.meant}, if the tensors are the draft's; the rest was checked as if it stood there",
     )]  # fmt: skip
 
 
+def _said(draft: DraftView, field: str) -> str:
+    source = draft.config if field in _OF_THE_DRAFT else draft.layer
+    if field in source:
+        return f"is {'null' if source[field] is None else source[field]}"
+    return _ABSENT
+
+
 def _with(draft: DraftView, field: str, value: int) -> dict[str, Any]:
-    if draft.layer is draft.config or field == "target_hidden_size":
+    if draft.layer is draft.config or field in _OF_THE_DRAFT:
         return {**draft.config, field: value}
     return {**draft.config, _NESTED: {**draft.layer, field: value}}
 
@@ -100,6 +112,8 @@ def _suggested(draft: DraftView, shape: Eagle3Config) -> Iterator[tuple[str, int
             yield "hidden_size", size(name)
     if size("fc.weight", 1) and size("fc.weight", 1) % shape.num_slots == 0:
         yield "target_hidden_size", size("fc.weight", 1) // shape.num_slots
+    if size("lm_head.weight"):
+        yield _VOCABULARY, size("lm_head.weight")
     for field, name, per in (
         ("intermediate_size", "mlp.gate_proj", 1),
         ("head_dim", "self_attn.q_proj", shape.num_heads),
