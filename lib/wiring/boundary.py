@@ -79,12 +79,11 @@ def parse_layout(text: str, num_layers: int | None = None) -> Layout:
 
 def check_layout(layout: Iterable[int], num_layers: int | None = None) -> None:
     """Raise WiringError unless every boundary is within 0..num_layers."""
-    top = num_layers if num_layers is not None else float("inf")
-    bad = [b for b in layout if not 0 <= b <= top]
+    bad = [b for b in layout if b < 0 or (num_layers is not None and b > num_layers)]
     if bad:
         raise WiringError(
-            f"boundary {bad[0]} does not exist in this target",
-            expected=f"0..{top}",
+            f"boundary {bad[0]} does not exist in {'any' if num_layers is None else 'this'} target",
+            expected="whole numbers from 0" if num_layers is None else f"0..{num_layers}",
             found=bad[0],
             remedy="Boundary 0 is the embedding, L the last layer's output",
         )

@@ -200,13 +200,20 @@ def _tables(result: LintResult) -> str:
     else:
         console.print("Nothing found.")
     if result.not_checked:
-        gaps = Table(title="Not checked", title_justify="left")
+        gaps = Table(title="Not checked", title_justify="left", show_lines=True)
         gaps.add_column("check", overflow="fold")
         gaps.add_column("why", overflow="fold", ratio=1)
-        for gap in result.not_checked:
-            gaps.add_row(escape(gap.check), escape(gap.why))
+        for why, checks in _by_reason(result).items():
+            gaps.add_row(escape("\n".join(checks)), escape(why))
         console.print(gaps)
     return text.getvalue()
+
+
+def _by_reason(result: LintResult) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for gap in result.not_checked:
+        reasons.setdefault(gap.why, []).append(gap.check)
+    return reasons
 
 
 def _layout(layout: Sequence[int] | None, none: str = "unknown") -> str:

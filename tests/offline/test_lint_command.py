@@ -1,14 +1,16 @@
 """`wiring lint` as its users call it: exit status, JSON, tables, servers, bad input."""
 
 import json
+import pickle
 import subprocess
 import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
-from lint_pairs import TINY, draft, ids
+from lint_pairs import IDS, TINY, draft, ids
 from typer.testing import CliRunner
 
 from wiring import __main__ as program
@@ -229,3 +231,35 @@ def test_a_note_has_no_fault_beside_it_in_the_table(call):
     words = ("--draft", TINY / "draft", *PAIR, "--trained", "0,3,31")
     assert [f["kind"] for f in json.loads(call(*words, "--json")[1])["findings"] if f["severity"] == "note"] == [0]
     assert "layer ids off by one" not in " ".join(call(*words)[1].replace("│", " ").split())
+
+
+def test_refusals_speak_of_what_was_given(call, tmp_path):
+    folder = draft(tmp_path / "d", weights=False)
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    assert "no torch file. Copy it again." in call("--draft", folder)[2]
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"fc.weight": Path("x")}, protocol=4))
+    err = subprocess.run([sys.executable, "-m", "wiring", "lint", "--draft", folder],
+                         capture_output=True, text=True, timeout=300).stderr  # fmt: skip
+    assert err.startswith("wiring: ") and "pickled objects" in err and "UserWarning" not in err
+    for text in ("[" * 100_000, '{"hidden_size": ' + "9" * 5000 + "}"):
+        (folder / "config.json").write_text(text)
+        assert "cannot be read as JSON" in call("--draft", folder)[2]
+    err = call("--draft", TINY / "draft", "--server", "nonsense")[2]
+    assert "not the address of a server (expected http://HOST:PORT, found 'nonsense')" in err
+    assert "engine.url" not in err
+    err = call("--draft", TINY / "draft", "--trained", "-1,3,31")[2]
+    assert "boundary -1 does not exist in any target (expected whole numbers from 0" in err
+
+
+def test_a_release_of_tensorrt_llm_is_not_told_apart(call):
+    words = ("--draft", TINY / "draft", "--target", TINY / "target", "--engine", "tensorrt-llm==1.0", "--json")
+    gaps = json.loads(call(*words)[1])["not_checked"]
+    assert any("TensorRT-LLM 1.0 was not read itself" in gap["why"] for gap in gaps)
+
+
+def test_one_reason_is_told_once_in_the_table(call, tmp_path):
+    folder = draft(tmp_path / "d", {"eagle_config": {IDS: [0, 3, 31], "use_aux_hidden_state": False}})
+    out = call("--draft", folder, *PAIR)[1]
+    flat = " ".join(out.replace("│", " ").split())
+    assert flat.count("not implemented here") == 1 and flat.count("no server's arguments were given") == 1
+    assert "missing and unused tensors" in flat and "embedding" in flat

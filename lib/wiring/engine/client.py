@@ -50,7 +50,7 @@ class ServerClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise WiringError(
-                "not the address of a server", where="engine.url", expected="http://HOST:PORT", found=repr(url),
+                "not the address of a server", expected="http://HOST:PORT", found=repr(url),
                 remedy="Write the address with http:// in front",
             )  # fmt: skip
         self.url = url.rstrip("/")

@@ -168,13 +168,16 @@ def _first_byte(file: Path) -> bytes:
 
 def _load_torch(file: Path) -> Any:
     import pickle
+    import warnings
     import zipfile
 
     import torch
 
     try:
         mapped = zipfile.is_zipfile(file)  # an optimizer's state beside the draft then stays on disk
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about a pickle's protocol: what is refused is told below
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except FileNotFoundError:
         raise WiringError("a torch file is missing", where=file, remedy="Copy it again") from None
     except pickle.UnpicklingError as error:
@@ -188,8 +191,9 @@ def _load_torch(file: Path) -> Any:
             "python -m specforge.export.to_hf)",
         ) from None
     except (RuntimeError, EOFError, ValueError, LookupError, TypeError, OSError) as error:
+        why = (str(error).splitlines() or [""])[0]
         raise WiringError(
-            f"the file is cut off or is no torch file: {(str(error).splitlines() or [''])[0]}",
+            f"the file is cut off or is no torch file{f': {why}' if why else ''}",
             where=file,
             remedy="Copy it again",
         ) from None

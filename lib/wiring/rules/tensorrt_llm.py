@@ -30,11 +30,14 @@ def serve(
     """As `wiring.rules.served.served_layout`, for TensorRT-LLM; `engine_ids` is its `eagle3_layers_to_capture`."""
     num_layers = Target.from_config(target_config).num_layers
     notes: tuple[Note, ...] = ()
+    if version is not None:
+        text = f"TensorRT-LLM {version} was not read itself: the rule of one stored version is assumed for all"
+        notes = (Note(0, "warning", text, "Confirm the layout by capture"),)
     if engine_ids is None:
         engine_ids = (1, num_layers // 2 - 1, num_layers - 4)
         text = "TensorRT-LLM takes layer ids from its own eagle3_layers_to_capture, not from the draft: default layers"
         remedy = "Set eagle3_layers_to_capture to the trained boundaries less 1; the embedding cannot be captured there"
-        notes = (Note(1, "warning", text, remedy),)
+        notes += (Note(1, "warning", text, remedy),)
     asked = to_boundaries((i for i in engine_ids if i != _FINAL_NORM), Dialect.OUTPUT_ID)
     captured = tuple(sorted({b for b in asked if 1 <= b <= num_layers}))
     notes += (Note(2, "note", "ids are output ids (boundary = id + 1)"),)
