@@ -26,6 +26,8 @@ def test_ids_at_a_place_that_nobody_reads(tmp_path, config, under, engine):
     (finding,) = result.findings
     assert (finding.kind, finding.severity) == (1, "warning")
     assert f"ids [0, 3, 31] stand under {under}, which" in finding.evidence and "default layers" in finding.evidence
+    hint, why = read_draft(tmp_path / "d").layout_hint(61)  # what `wiring accuracy` goes by
+    assert hint is None and f"stand under {under}" in why
 
 
 @pytest.mark.parametrize("config", [{"eagle_config": None}, {"eagle_config": {}}, {"eagle_config": {IDS: None}}])
@@ -189,3 +191,17 @@ def test_weights_that_are_a_broken_link(tmp_path, name):
         run(folder)
     with pytest.raises(WiringError, match="broken link"):
         read_draft(folder)
+
+
+def test_a_prefix_that_nobody_knows(tmp_path):
+    def behind(tensors):
+        for name in ("norm.weight", "midlayer.hidden_norm.weight"):
+            tensors[f"draft.{name}"] = tensors.pop(name)
+
+    result = run(draft(tmp_path / "d", edit=behind))
+    assert_only(result, 10)
+    named = [finding for finding in result.findings if "draft." in finding.where]
+    assert [finding.evidence.partition(": it ")[2] for finding in named] == [
+        "looks for layers.0.hidden_norm.weight, which the file does not have",
+        "looks for norm.weight, which the file does not have",
+    ] and all("prefix" in finding.remedy for finding in named)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from wiring.boundary import Layout
 from wiring.errors import WiringError
 from wiring.files.draft_check import Stored, check_config, check_tensors, check_vocabulary, fitted
-from wiring.files.draft_config import DEFAULT_SLOTS, Eagle3Config, recorded_ids
+from wiring.files.draft_config import DEFAULT_SLOTS, IDS, Eagle3Config, recorded_ids
 from wiring.files.draft_producers import canonical, detect_producer
 from wiring.files.draft_sharing import sharing
 from wiring.files.findings import Finding
 from wiring.files.tensors import read_checkpoint, read_json
 from wiring.rules.producers import trained_layout
+from wiring.rules.stray_ids import stray_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,6 +56,8 @@ class DraftCheckpoint:
         ids, where = recorded_ids(self.config, self.producer)
         slots = self.shape.num_slots
         if ids is None:
+            if not self.config.get(IDS) and (stray := stray_ids(self.config)):
+                return None, f"ids {stray[1]} stand under {stray[0]}, where no trainer writes what was trained"
             if slots != DEFAULT_SLOTS:
                 return None, f"no {where} in the config, and no default for {slots} slots"
         elif len(ids) != slots:

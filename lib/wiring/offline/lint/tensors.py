@@ -104,10 +104,20 @@ def _unused(finding: Finding, name: str, view: View, *, trained_with: bool) -> L
     if trained_with:
         return LintFinding(10, "error", finding.where, f"{engine}, and the draft was trained with it",
                            "Serve it with an engine that reads it, or retrain without")  # fmt: skip
+    if meant := _behind_a_prefix(name, view):
+        evidence = f"{engine}: it looks for {meant}, which the file does not have"
+        return LintFinding(10, "error", finding.where, evidence, "Take the prefix off in a copy of the file")
     if finding.severity == "error" or "norm" in name or name.endswith(".bias"):
         evidence = f"{engine}: the config does not ask for it, the file has it"
         return LintFinding(10, "error", finding.where, evidence, _flag(name, view))
     return LintFinding(10, finding.severity, finding.where, engine, "Find out what wrote it: it may be a leftover")
+
+
+def _behind_a_prefix(name: str, view: View) -> str:
+    """The tensor that the draft lacks and that this one would be without its first words; empty where there is none."""
+    names = view.draft.shape.required_shapes() if view.draft.shape else ()
+    bare = name.replace("midlayer.", "layers.0.")
+    return next((known for known in names if bare.endswith(f".{known}") and known not in view.draft.named), "")
 
 
 def _flag(name: str, view: View) -> str:
