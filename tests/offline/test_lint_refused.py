@@ -174,6 +174,8 @@ def test_without_weights_a_missing_draft_vocabulary_is_told_too(tmp_path):
     result = run(draft(tmp_path / "d", drop=("draft_vocab_size",), weights=False))
     assert_only(result, 9)
     assert "draft_vocab_size is not in the config" in result.findings[0].evidence
+    latent = {"architectures": ["Eagle3DeepseekV2ForCausalLM"], "kv_lora_rank": 32}  # whose class does without
+    assert run(draft(tmp_path / "e", latent, drop=("draft_vocab_size",), weights=False)).errors == ()
 
 
 def test_tensorrt_llm_cannot_capture_the_embedding(tmp_path):
