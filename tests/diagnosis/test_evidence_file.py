@@ -106,3 +106,9 @@ def test_text_of_another_encoding_is_told_and_a_mark_is_not_minded(refused, tmp_
 )
 def test_a_misspelt_field_is_told_with_the_one_it_may_be(refused, text, told):
     assert told in refused(text).problem
+
+
+def test_lints_notes_are_taken_as_lint_prints_them(refused):
+    row = {"source": "lint", "kind": 0, "severity": "note", "evidence": "ids are boundaries as they stand"}
+    assert diagnose(Evidence.model_validate({"lint": [row]})).symptoms == ()
+    assert "kind 0 is a note, not an error" in str(refused(json.dumps({"lint": [row | {"severity": "error"}]})))

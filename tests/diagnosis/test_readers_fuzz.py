@@ -99,3 +99,13 @@ def test_a_figure_printed_as_nan_tells_no_rounds():
         acceptances = [record for record in read_lines([line]) if isinstance(record, Acceptance)]
         assert acceptances and all(record.rounds is None for record in acceptances)
         assert any(record.impossible for record in acceptances)
+
+
+def test_a_round_of_less_than_no_tokens_is_not_read():
+    """Found by the same test."""
+    line = (
+        "Speculative metrics: Number of speculative tokens: {}, Number of draft tokens: 400, "
+        "Number of emitted tokens: 240."
+    )
+    assert read_lines([line.format(-1)]) == read_lines([line.format(0)]) == ()
+    assert len(read_lines([line.format(4)])) == 1

@@ -257,7 +257,8 @@ def test_a_release_of_tensorrt_llm_is_not_told_apart(call):
     assert any("TensorRT-LLM 1.0 was not read itself" in gap["why"] for gap in gaps)
 
 
-def test_one_reason_is_told_once_in_the_table(call, tmp_path):
+def test_one_reason_is_told_once_in_the_table(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # words of one cell stay side by side
     folder = draft(tmp_path / "d", {"eagle_config": {IDS: [0, 3, 31], "use_aux_hidden_state": False}})
     out = call("--draft", folder, *PAIR)[1]
     flat = " ".join(out.replace("│", " ").split())

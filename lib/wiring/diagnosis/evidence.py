@@ -93,12 +93,21 @@ class Record(BaseModel):
 
 
 class Lint(Record):
-    """L: one finding of files, configs or resolved arguments; `kind` numbers a fault (`wiring.rules.faults`)."""
+    """L: one finding of files, configs or resolved arguments; `kind` numbers a fault (`wiring.rules.faults`).
 
-    kind: Annotated[int, Field(ge=1, le=25)]
+    0 is a note that tells of no fault.
+    """
+
+    kind: Annotated[int, Field(ge=0, le=25)]
     severity: Literal["error", "warning", "note"]
     where: str = ""
     evidence: str
+
+    @model_validator(mode="after")
+    def _a_fault_has_a_kind(self) -> Lint:
+        if not self.kind and self.severity != "note":
+            raise ValueError(f"kind 0 is a note, not an {self.severity}")
+        return self
 
 
 class Argument(Record):

@@ -171,7 +171,7 @@ class VLLMLog:
         spec, drafted = count(field_of(line, "Number of speculative tokens")), count(
             field_of(line, "Number of draft tokens(?: tokens)?"))  # fmt: skip
         emitted = count(field_of(line, "Number of emitted tokens(?: tokens)?"))
-        if not spec or not drafted or emitted is None:
+        if (spec or 0) < 1 or (drafted or 0) < 1 or emitted is None:
             return
         rounds = drafted // spec
         figures = Figures(rounds=rounds, accepted=emitted - rounds, drafted=drafted, per_round=spec)
