@@ -170,9 +170,23 @@ def main() -> None:
 
     With --json a problem is told twice: on stderr for readers, and on stdout as {"error": {...}} for programs.
     """
+    outlive_reader()
+    try:
+        try:
+            _main()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        give_up()
+        print("wiring: no space is left where this writes to.", file=sys.stderr)
+        sys.exit(2)
+
+
+def _main() -> None:
     from wiring.chain.execute import Terminated
 
-    outlive_reader()
     try:
         app()
     except WiringError as error:
@@ -189,12 +203,6 @@ def main() -> None:
                 file=sys.stderr,
             )
         raise
-    except OSError as error:
-        if error.errno != ENOSPC:
-            raise
-        give_up()
-        print("wiring: no space is left where this writes to.", file=sys.stderr)
-        sys.exit(2)
     except Terminated as error:
         print("wiring: terminated; the same command goes on where it stopped.", file=sys.stderr)
         sys.exit(128 + error.number)

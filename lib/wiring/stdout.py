@@ -20,11 +20,21 @@ class _UntilClosed(io.FileIO):
 def outlive_reader() -> None:
     """Replace sys.stdout, where it is this process's own, by one that no reader breaks."""
     own = sys.stdout
-    if own is None or own is not sys.__stdout__:
+    if own is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process)
+        return
+    if own is not sys.__stdout__:
         return
     own.flush()
-    file = io.BufferedWriter(_UntilClosed(own.fileno(), "w", closefd=False))
-    sys.stdout = io.TextIOWrapper(file, own.encoding, own.errors, line_buffering=own.isatty(), write_through=False)
+    raw = _UntilClosed(own.fileno(), "w", closefd=False)
+    whole = own.encoding.lower().startswith("utf")
+    sys.stdout = io.TextIOWrapper(
+        raw if own.write_through else io.BufferedWriter(raw),  # `python -u`: at once
+        own.encoding,
+        own.errors if whole else "replace",  # tables have characters that a locale may lack
+        line_buffering=own.isatty(),
+        write_through=own.write_through,
+    )
 
 
 def give_up() -> None:

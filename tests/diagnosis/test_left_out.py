@@ -33,7 +33,7 @@ def test_log_lines_in_no_known_form_are_counted(call, tmp_path):
 
 
 def test_lines_that_are_understood_are_counted_whatever_stands_around_them():
-    assert notes(log=[READ]) == ()
+    assert notes(log=[READ]) == notes(log=["", READ, "  "]) == notes(log=[""]) == ()
     assert notes() == ()
     (note,) = notes(log=["hello", READ, "accept_len 1.1"])
     assert note.startswith("1 of 3 ") and "'accept_len 1.1'" in note

@@ -162,10 +162,21 @@ def test_a_case_that_says_its_steps_is_believed_before_what_a_rate_gave():
         (found,) = complete(Evidence(acceptance=[record], setting=setting)).acceptance
         return found.proposed
 
-    assert proposed(given, steps=5, topk=4) == proposed(given, steps=5) == 5
+    assert proposed(given, steps=5, topk=4) == 5
+    assert proposed(given, steps=5) == 7  # nobody says that it is a tree
     assert proposed(given) == proposed(given, topk=4) == proposed(given, steps=9, topk=4) == 7
     assert proposed(given, steps=5, topk=1) == 7  # a chain: the two contradict, and neither is taken for the other
     assert proposed({**given, "condition": {"steps": 7}}, steps=5, topk=4) == 7  # an arm of its own
+
+
+@pytest.mark.parametrize("version", [None, "0.5.9"])
+def test_steps_alone_make_a_chain_or_a_tree(version):
+    """3.40 / 16 = 0.2125: 16 draft tokens, which are no chain of 5 steps; nobody said that it is one."""
+    line = "Decode batch. #running-req: 1, #token: 9, accept len: 3.40, accept rate: 0.21, cuda graph: True"
+    (found,) = of(Acceptance, read_lines([line], steps=5, version=version))
+    assert not found.impossible and found.accept_length == 3.4
+    (chain,) = of(Acceptance, read_lines([line], steps=5, topk=1, version=version))
+    assert "16" in chain.impossible
 
 
 def test_a_rate_of_another_release_is_named():

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from wiring.diagnosis.evidence import Accuracy, Evidence, Setting, Speed
 from wiring.diagnosis.verdict import diagnose
 
-CHAIN = Setting(steps=5)
+CHAIN, TREE = Setting(steps=5, topk=1), Setting(steps=5, topk=4, draft_tokens=16)
 
 
 def of(length, rounds=3000, setting=CHAIN, **accuracy):
@@ -32,6 +32,18 @@ def test_clearly_more_than_predicted_is_not_as_predicted():
     assert (row["above"], row["below"]) == (True, False)
 
 
+@pytest.mark.parametrize("setting", [TREE, Setting(steps=5), Setting(steps=5, draft_tokens=12)])
+def test_a_tree_accepts_more_than_its_first_drafts_say(setting):
+    """Four drafts for a place: what the curve of the first ones predicts is exceeded as a rule."""
+    verdict = of(3.9, setting=setting)
+    assert verdict.healthy and "acceptance is no lower than the draft alone predicts" in verdict.summary
+
+
+@pytest.mark.parametrize("setting", [CHAIN, Setting(steps=5, draft_tokens=6), Setting(steps=5, engine="vllm")])
+def test_a_chain_is_known_by_topk_by_draft_tokens_or_by_an_engine_without_trees(setting):
+    assert not of(5.5, setting=setting).healthy
+
+
 @pytest.mark.parametrize(("length", "claimed", "part"), [(2.70, False, "88%"), (2.55, True, "80%")])
 def test_fewer_than_predicted_but_within_what_text_may_take_is_told(length, claimed, part):
     """1.70 of 1.94 drafts, and 1.55 of them: above 85 % on the same text, above 70 % on another."""
@@ -41,11 +53,21 @@ def test_fewer_than_predicted_but_within_what_text_may_take_is_told(length, clai
     assert f"{part} of the drafts that the draft alone predicts are accepted (down to {told} is" in verdict.summary
 
 
-@pytest.mark.parametrize("setting", [CHAIN, Setting(steps=5, topk=4, draft_tokens=16)])
+@pytest.mark.parametrize("setting", [CHAIN, TREE])
 def test_more_than_the_cases_own_steps_allow_is_impossible(setting):
     """5 drafts and the bonus token are 6."""
     assert "impossible_figure" in {s.name for s in of(7.5, setting=setting).symptoms if s.present}
     assert "impossible_figure" not in {s.name for s in of(6.0, setting=setting).symptoms if s.present}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [measured(4.6, proposed=7, batch=8), measured(5.5, proposed=None, engine="vllm", draft_tokens=7),
+     measured(5.5, proposed=None, draft_tokens=8), measured(3.2, proposed=None, positions=(0.9, 0.7, 0.6))],
+)  # fmt: skip
+def test_what_a_record_says_of_its_own_drafts_goes_before_the_case(record):
+    verdict = diagnose(Evidence(setting=Setting(steps=2), acceptance=(measured(2.5, proposed=2), record)))
+    assert "impossible_figure" not in {s.name for s in verdict.symptoms if s.present}
 
 
 def test_an_accept_length_of_1_1_is_hardly_anything():

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from lint_pairs import IDS, draft, ids
+from lint_pairs import IDS, draft, ids, target
 from test_lint_plants import DEFAULT, LATER, WIDTH, assert_only, phases, run, told
 
 from wiring.errors import WiringError
@@ -118,6 +118,8 @@ def test_names_that_sglang_does_not_look_for(tmp_path):
     assert_only(result, 9)
     (finding,) = result.findings
     assert "drops model.lm_head.weight" in finding.evidence and "looks for lm_head.weight" in finding.evidence
+    unused = draft(tmp_path / "u", edit=lambda t: t.update({"x.embed_tokens.weight": torch.zeros(4, 4)}))
+    assert not [found for found in run(unused).errors if "drops" in found.evidence]  # the target's would overwrite it
     later = draft(tmp_path / "v", ids(*LATER), edit=behind("model."))
     assert run(later, engine="vllm", trained=LATER).findings == ()
     wrapped = run(draft(tmp_path / "e", edit=behind("draft_model.")))
@@ -193,6 +195,14 @@ def test_weights_that_are_a_broken_link(tmp_path, name):
         run(folder)
     with pytest.raises(WiringError, match="broken link"):
         read_draft(folder)
+
+
+def test_a_target_whose_weights_are_gone_is_read_by_its_config(tmp_path):
+    folder = target(tmp_path / "t", weights=False)
+    (folder / "model.safetensors").symlink_to("gone")
+    result = run(draft(tmp_path / "d"), of=folder)
+    assert phases(result) == phases(run(draft(tmp_path / "e")))
+    assert any("holds no safetensors" in gap.why for gap in result.not_checked)
 
 
 def test_a_prefix_that_nobody_knows(tmp_path):

@@ -26,7 +26,9 @@ def _log(evidence: Evidence) -> Iterator[str]:
         return
     from wiring.diagnosis.readers import GIVEN, scan, understood
 
-    lines = evidence.log
+    lines = [line for line in evidence.log if line.strip()]
+    if not lines:
+        return
     context = scan(lines, **{name: getattr(evidence.setting, name) for name in GIVEN})
     lost = [line for line, known in zip(lines, understood(lines, context), strict=True) if not known]
     if not lost:

@@ -291,7 +291,8 @@ def _as_predicted(predicted: tuple[Prediction, ...]) -> str:
     lowest = min((p for p in predicted if p.below is False and not p.as_predicted), default=None,
                  key=lambda p: p.measured.drafts.value / (p.expected.value - 1))  # fmt: skip
     if lowest is None or lowest.residual > 0:
-        return "acceptance is as the draft alone predicts"
+        than = "as" if lowest is None else "no lower than"
+        return f"acceptance is {than} the draft alone predicts"
     part = lowest.measured.drafts.value / (lowest.expected.value - 1)
     return (
         f"{part:.0%} of the drafts that the draft alone predicts are accepted "

@@ -131,6 +131,11 @@ class Context:
         return len({bonus for bonus, _ in self._known_fits()}) == 2
 
     @property
+    def shape_unknown(self) -> bool:
+        """Steps alone are known, which make a chain or a tree."""
+        return self.steps is not None and self.topk is None and self.draft_tokens is None
+
+    @property
     def chain_assumed(self) -> bool:
         """Nothing says whether it is a chain: `per_round` holds for one, and in a tree it is a bound alone."""
         return self.steps is None and self.topk is None and self.per_round is not None

@@ -120,7 +120,9 @@ class SGLangLog:
         if meaning is None:
             neither = "" if length is None or rate > 1 else self._neither(length, rate)
             why = "no meaning fits all its figures"
-            if neither:
+            if context.shape_unknown:
+                why = "it fits no chain of these steps, and neither topk nor draft tokens are told"
+            elif neither:
                 why = "it contradicts the accept length beside it"
             elif length is None or context.fits_both:
                 why = "its figures fit both meanings (bonus token in it up to 0.5.10.post1, drafts only from 0.5.11)"
@@ -138,6 +140,8 @@ class SGLangLog:
         if other is not None:
             return told, None, f"{fault}; explained by {other.text}, so the release is another"
         alone = {(b, p) for b, p in fitting_rates(length, rate) if b is bonus}
+        if len(alone) == 1 and context.shape_unknown:
+            return f"{told} ({alone.pop()[1]} of them, by this line)", None, ""
         if len(alone) == 1:
             return told, None, f"{fault}; explained if the server ran {alone.pop()[1]} instead"
         return told, None, f"{fault}; no counting rule explains it"
@@ -145,7 +149,7 @@ class SGLangLog:
     def _neither(self, length: float, rate: float) -> str:
         """What contradicts where, with the known steps and draft tokens, no rule of any release gives this rate."""
         expected, fits = self._context.expected_rates, fitting_rates(length, rate)
-        if fits & expected or any(per is None for _, per in expected):
+        if fits & expected or any(per is None for _, per in expected) or self._context.shape_unknown:
             return ""
         told = [
             f"{length:g} / {per} = {length / per:.3f} with the bonus token in it (up to 0.5.10.post1)" if bonus else

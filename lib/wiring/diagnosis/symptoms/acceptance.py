@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from wiring.diagnosis.evidence import Acceptance, Evidence
 from wiring.diagnosis.symptoms.estimates import UNCOUNTED, certainty
-from wiring.diagnosis.symptoms.measured import main
+from wiring.diagnosis.symptoms.measured import OWN_SHAPE, main
 from wiring.diagnosis.symptoms.symptom import Symptom
 
 HARDLY, FINE = 0.1, 0.3  # drafts a round: hardly anything is accepted, and clearly something is
@@ -41,7 +41,9 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
 
 def _impossible(record: Acceptance, steps: int | None) -> Iterator[Symptom]:
     """`steps`: draft steps of the case, for a record that does not say how many drafts a round has."""
-    problem, most = record.impossible, record.proposed or record.condition.get("steps") or steps
+    problem, most = record.impossible, record.proposed or record.condition.get("steps")
+    if not most and steps and not OWN_SHAPE & set(record.condition):
+        most = max(steps, len(record.by_position))
     if not problem and record.accept_length is not None:
         if record.accept_length < 1:
             problem = f"accept length {record.accept_length:.3g} is below 1: a round gives at least its own token"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from wiring.diagnosis.evidence import Acceptance, Accuracy, Argument, Evidence, Fact, Record, Setting, Speed
+from wiring.diagnosis.symptoms.measured import OWN_SHAPE
 
 _FIELDS = {Acceptance: "acceptance", Accuracy: "accuracy", Argument: "arguments", Fact: "facts", Speed: "speed"}
 _PARTS = ("lint", "arguments", "accuracy", "slots", "acceptance", "differences", "speed", "facts")
@@ -46,9 +47,10 @@ def _no_deeper(record: Acceptance, setting: Setting) -> Acceptance:
 
     What a log's rate gives is the draft tokens, which are a chain's depth and not a tree's.
     """
-    own = {"steps", "topk", "draft_tokens", "engine"} & set(record.condition)
     most = setting.steps
-    if own or most is None or setting.topk == 1 or (record.proposed or 0) <= most or len(record.by_position) > most:
+    if OWN_SHAPE & set(record.condition) or most is None or (setting.topk or 1) == 1:
+        return record
+    if (record.proposed or 0) <= most or len(record.by_position) > most:
         return record
     return record.model_copy(update={"proposed": most})
 

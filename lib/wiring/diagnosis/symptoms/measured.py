@@ -12,6 +12,9 @@ SPLITS = frozenset(
     {"cached", "prompt_tokens", "hours", "after_chunk", "first_round", "domain", "images", "prompts", "batch"}
 )
 
+OWN_SHAPE = frozenset({"steps", "topk", "draft_tokens", "engine", "head"})  # an arm with another shape of speculation
+_CHAINS = ("vllm", "llama.cpp")  # engines whose EAGLE drafts are chains
+
 
 def main(evidence: Evidence, design: float = OTHER_PROMPTS) -> Accepted | None:
     """Acceptance without a condition where it is given, else the splits joined, else the worst arm (the complaint)."""
@@ -42,3 +45,11 @@ def steps_of(evidence: Evidence, accepted: Accepted | None = None) -> int | None
     if evidence.setting.steps:
         return evidence.setting.steps
     return len(accepted.by_position) if accepted is not None and len(accepted.by_position) > 1 else None
+
+
+def is_chain(evidence: Evidence, steps: int) -> bool:
+    """Whether it is known that one draft stands for each place: by topk, draft tokens, or an engine without trees."""
+    setting = evidence.setting
+    if setting.topk is not None:
+        return setting.topk == 1
+    return setting.draft_tokens == steps + 1 or setting.engine in _CHAINS

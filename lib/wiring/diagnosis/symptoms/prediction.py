@@ -17,7 +17,7 @@ from wiring.diagnosis.symptoms.estimates import (
     certainty,
     share,
 )
-from wiring.diagnosis.symptoms.measured import main, steps_of
+from wiring.diagnosis.symptoms.measured import is_chain, main, steps_of
 from wiring.diagnosis.symptoms.reference import Curve, best
 from wiring.diagnosis.symptoms.symptom import Symptom
 
@@ -29,7 +29,8 @@ class Prediction:
     """The accept length (bonus included) that one curve predicts, and what the server has.
 
     `margin`: the share of the expected drafts down to which fewer are put down to the text. `below`: the server's are
-    fewer than margin and intervals explain; None where they leave it open. `above`: they are as clearly more.
+    fewer than margin and intervals explain; None where they leave it open. `above`: they are as clearly more, in a
+    chain; a tree has several drafts for a place, so that it accepts more than the curve of its first ones says.
     """
 
     by: Curve
@@ -85,7 +86,8 @@ def predictions(evidence: Evidence) -> tuple[Prediction, ...]:
         expected = curve.accept_length(steps)
         drafts = Estimate(expected.value - 1, expected.low - 1, expected.high - 1, expected.counted)
         margin = OTHER_TEXT if evidence.setting.temperature else _margin(curve)
-        low, high = below(measured.drafts, drafts, margin), above(measured.drafts, drafts, margin)
+        low = below(measured.drafts, drafts, margin)
+        high = is_chain(evidence, steps) and above(measured.drafts, drafts, margin)
         found.append(Prediction(curve, steps, expected, measured, low, high, margin))
     return tuple(found)
 

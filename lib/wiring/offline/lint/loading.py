@@ -31,7 +31,7 @@ def config(view: View) -> list[LintFinding]:
     if "draft_vocab_size" not in held and not held.get("kv_lora_rank"):  # `kimi_k25_eagle3.py` does without
         say(9, "draft_vocab_size", "draft_vocab_size is not in the config", "Write it; null shares the target's head")
     eps = held.get("rms_norm_eps", 0.0)
-    if held.get("model_type") == "llama" and not isinstance(eps, float):
+    if held.get("model_type") in ("llama", "qwen3") and not isinstance(eps, float):
         say(10, "rms_norm_eps", f"rms_norm_eps is {_json(eps)}, and transformers refuses what is no decimal number",
             "Write it as a decimal number, such as 1e-06")  # fmt: skip
     for field in ("dtype", "torch_dtype"):

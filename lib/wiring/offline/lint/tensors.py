@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from wiring.errors import UnreadForward, WiringError
 from wiring.files.draft_producers import canonical, loaded_by_sglang
-from wiring.files.draft_sharing import HEAD, sharing
+from wiring.files.draft_sharing import EMBEDDING, HEAD, sharing
 from wiring.files.findings import Finding
 from wiring.offline.lint.finding import LintFinding
 from wiring.offline.lint.view import View
@@ -68,8 +68,9 @@ def _dropped(view: View) -> list[LintFinding]:
     draft = view.draft
     assert draft.shape is not None, "needs the shape"
     dropped = [name for name in draft.tensors or {} if not loaded_by_sglang(name)]
-    if sharing(draft.shape, draft.config, "sglang", draft.named).head != "draft":
-        dropped = [name for name in dropped if canonical(name) != HEAD]  # it is not asked for
+    shared = sharing(draft.shape, draft.config, "sglang", draft.named)
+    not_asked_for = {name for name, of in ((HEAD, shared.head), (EMBEDDING, shared.embedding)) if of != "draft"}
+    dropped = [name for name in dropped if canonical(name) not in not_asked_for]
     if not dropped:
         return []
     wanted = [canonical(name) for name in dropped]
