@@ -21,6 +21,7 @@ from wiring.offline.search.material import from_samples, from_texts
 from wiring.offline.search.opening import open_search
 
 SHIPPED = search_pair.PAIR / "draft"
+TWICE = search_pair.lines(1, 20)[0].replace(" ", "  ")
 TRAINED = (0, 3, 31)
 
 
@@ -138,7 +139,7 @@ def test_a_draft_without_numbers_is_refused():
     [
         ("a b c\n\nd e f\n", "line 2.*empty"),
         ("", "too few documents"),
-        ("\n".join([*search_pair.lines(4, 20), search_pair.lines(1, 20)[0].replace(" ", "  ")]), "line 5.*line 1 already"),
+        ("\n".join([*search_pair.lines(4, 20), TWICE]), "line 5.*stands in line 1 already"),
         ("\n".join(search_pair.lines(3, 20)), "too few documents.*found 3"),
         ("\n".join([*search_pair.lines(4, 20), "rev rot"]), "line 5.*too short.*at least 8 tokens, found 2"),
     ],
