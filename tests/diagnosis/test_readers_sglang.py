@@ -179,6 +179,14 @@ def test_steps_alone_make_a_chain_or_a_tree(version):
     assert "16" in chain.impossible
 
 
+def test_why_a_rate_is_not_used_where_steps_alone_are_known():
+    """6.00 / 6 = (6.00 - 1) / 5 = 1.00 fits both meanings; 3.40 beside 0.21 fits no chain of 5 steps."""
+    line = "Decode batch. #running-req: 1, #token: 9, accept len: {}, accept rate: {}, cuda graph: True"
+    for figures, why in ((("6.00", "1.00"), "fit both meanings"), (("3.40", "0.21"), "fits no chain of these steps")):
+        (found,) = of(Acceptance, read_lines([line.format(*figures)], steps=5))
+        assert why in found.rule
+
+
 def test_a_rate_of_another_release_is_named():
     (found,) = of(Acceptance, read_lines(OLD[:1], version="0.5.23", steps=3, topk=1))
     assert "0.54" in found.impossible and "bonus token" in found.impossible and "release is another" in found.impossible

@@ -39,6 +39,11 @@ def test_a_tree_accepts_more_than_its_first_drafts_say(setting):
     assert verdict.healthy and "acceptance is no lower than the draft alone predicts" in verdict.summary
 
 
+def test_a_prediction_of_no_draft_at_all_is_exceeded_too():
+    """Accuracy 0 predicts an accept length of 1: there is no share of none."""
+    assert "no lower than the draft alone predicts" in of(1.5, setting=TREE, accuracy=0.0).summary
+
+
 @pytest.mark.parametrize("setting", [CHAIN, Setting(steps=5, draft_tokens=6), Setting(steps=5, engine="vllm")])
 def test_a_chain_is_known_by_topk_by_draft_tokens_or_by_an_engine_without_trees(setting):
     assert not of(5.5, setting=setting).healthy

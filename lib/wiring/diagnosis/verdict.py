@@ -288,8 +288,8 @@ def _summary(
 
 def _as_predicted(predicted: tuple[Prediction, ...]) -> str:
     """How acceptance stands to the prediction that it is farthest below, where nothing calls it lower."""
-    lowest = min((p for p in predicted if p.below is False and not p.as_predicted), default=None,
-                 key=lambda p: p.measured.drafts.value / (p.expected.value - 1))  # fmt: skip
+    apart = [p for p in predicted if p.below is False and not p.as_predicted]
+    lowest = min(apart, key=lambda p: p.residual, default=None)
     if lowest is None or lowest.residual > 0:
         than = "as" if lowest is None else "no lower than"
         return f"acceptance is {than} the draft alone predicts"

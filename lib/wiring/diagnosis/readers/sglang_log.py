@@ -120,12 +120,12 @@ class SGLangLog:
         if meaning is None:
             neither = "" if length is None or rate > 1 else self._neither(length, rate)
             why = "no meaning fits all its figures"
-            if context.shape_unknown:
-                why = "it fits no chain of these steps, and neither topk nor draft tokens are told"
-            elif neither:
+            if neither:
                 why = "it contradicts the accept length beside it"
             elif length is None or context.fits_both:
                 why = "its figures fit both meanings (bonus token in it up to 0.5.10.post1, drafts only from 0.5.11)"
+            elif context.shape_unknown:
+                why = "it fits no chain of these steps, and neither topk nor draft tokens are told"
             return f"{_INTERVAL}; the rate is not used: {why}", None, neither
         bonus, per = meaning
         rule = rate_rule(context.version) or next(rule for rule in reversed(RATE_RULES) if rule.bonus is bonus)
