@@ -19,7 +19,7 @@ from wiring.speed.results import ArmResult
 # Tests run in the background of a script ignore Ctrl-C, and the programs that they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadlines: a busy machine can stop a test for longer. The same examples in every run.
+# No deadlines: a busy machine can stop a test for longer. The same examples in every run of the same modules.
 settings.load_profile("ci")
 
 MACHINE = Machine(date="2026-01-02", processor="p", cores=2, python="3.11", versions={"sglang": "0.5.23"})

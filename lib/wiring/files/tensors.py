@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from wiring.errors import WiringError
 
@@ -59,23 +59,19 @@ def tensor_files(folder: str | Path) -> dict[str, Path]:
 
 
 def has_weights(folder: str | Path, *, pickled: bool = False) -> bool:
-    """Whether a model folder holds safetensors (or their index); with `pickled`, torch files count too.
-
-    Raises WiringError where there is none of them but a link to one that is gone.
-    """
+    """Whether a model folder holds safetensors (or their index); with `pickled`, torch files count too."""
     names = (SINGLE, INDEX, *_PICKLED) if pickled else (SINGLE, INDEX)
-    held = any((Path(folder) / name).exists() for name in names)
-    return held or _no_broken_link(Path(folder))
+    return any((Path(folder) / name).exists() for name in names)
 
 
-def _no_broken_link(folder: Path) -> Literal[False]:
+def refuse_broken_link(folder: Path) -> None:
+    """Raise WiringError where a folder's weights are a link to a file that is gone."""
     for link in (folder / name for name in (SINGLE, INDEX, *_PICKLED)):
         if link.is_symlink() and not link.exists():
             raise WiringError(
                 "the weights are a broken link", where=link, expected="a file", found=f"a link to {link.readlink()}",
                 remedy="Download or copy the model again: the file is gone, as in a cache that was cleared",
             )  # fmt: skip
-    return False
 
 
 def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Path]]:
@@ -99,7 +95,7 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Path
         return _torch_checkpoint({path / TORCH_SINGLE: _torch_file(path / TORCH_SINGLE)})
     if (path / TRAINING_STATE).exists():
         return _torch_checkpoint({path / TRAINING_STATE: _draft_state(path / TRAINING_STATE)})
-    _no_broken_link(path)
+    refuse_broken_link(path)
     inside = sorted(entry.parent.name for entry in path.glob(f"*/{TRAINING_STATE}"))
     raise WiringError(
         "no weights here",
@@ -238,7 +234,7 @@ def read_rows(folder: str | Path, name: str, rows: Sequence[int]) -> Tensor:
 def _single(folder: Path) -> Path:
     if (folder / SINGLE).exists():
         return folder / SINGLE
-    _no_broken_link(folder)
+    refuse_broken_link(folder)
     pickled = [name for name in _PICKLED if (folder / name).exists()]
     remedy = f"Convert {pickled[0]} to safetensors: pickled weights are not opened" if pickled else "Check the path"
     raise WiringError("no safetensors here", where=folder, expected=f"{SINGLE} or {INDEX}", remedy=remedy)

@@ -43,7 +43,7 @@ def _from_log(evidence: Evidence) -> tuple[Record, ...]:
 
 
 def _no_deeper(record: Acceptance, setting: Setting) -> Acceptance:
-    """Drafts along one path are no more than the steps that the case says.
+    """Drafts along one path of a tree are no more than the steps that the case says.
 
     What a log's rate gives is the draft tokens, which are a chain's depth and not a tree's.
     """

@@ -14,7 +14,7 @@ from wiring.files.draft import DraftCheckpoint, checkpoint_from
 from wiring.files.draft_config import Eagle3Config
 from wiring.files.draft_producers import canonical, detect_producer
 from wiring.files.target import TargetConfig, read_rows, read_target_config
-from wiring.files.tensors import has_weights, read_checkpoint, read_json
+from wiring.files.tensors import has_weights, read_checkpoint, read_json, refuse_broken_link
 from wiring.offline.lint.fields import check_fields
 from wiring.offline.lint.server import ServerView
 from wiring.offline.lint.trained import Trained
@@ -158,8 +158,10 @@ def read_draft_view(folder: Path) -> DraftView:
     """
     config = read_json(folder / CONFIG, "the draft's config")
     check_fields(config, folder / CONFIG)
-    tensors, files = read_checkpoint(folder) if has_weights(folder, pickled=True) else (None, None)
-    return draft_view(folder, config, tensors, files)
+    if has_weights(folder, pickled=True):
+        return draft_view(folder, config, *read_checkpoint(folder))
+    refuse_broken_link(folder)
+    return draft_view(folder, config, None, None)
 
 
 def draft_view(
@@ -187,8 +189,4 @@ def read_target_view(folder: Path) -> TargetView:
         raise WiringError("the target is not a folder", where=folder, remedy="Check the path")
     config = read_target_config(folder)
     check_fields(config.raw, folder / CONFIG)
-    try:
-        weights = has_weights(folder)
-    except WiringError:  # a link to what is gone: the layout needs the config alone
-        weights = False
-    return TargetView(config, weights)
+    return TargetView(config, has_weights(folder))

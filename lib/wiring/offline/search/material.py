@@ -141,15 +141,15 @@ def read_texts(file: Path) -> list[str]:
         raise WiringError("the file is not text", where=file, expected="UTF-8, one document per line") from None
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        if (first := seen.setdefault(" ".join(line.split()), number)) != number and line.strip():
-            raise WiringError(
-                f"this document stands in line {first} already", where=f"{file}, line {number}",
-                expected="documents that differ: copies count as evidence and tell nothing",
-                remedy="Take the line out",
-            )  # fmt: skip
         if not line.strip():
             raise WiringError(
                 "this line is empty", where=f"{file}, line {number}", expected="one document per line",
+                remedy="Take the line out",
+            )  # fmt: skip
+        if (first := seen.setdefault(" ".join(line.split()), number)) != number:
+            raise WiringError(
+                f"this document stands in line {first} already", where=f"{file}, line {number}",
+                expected="documents that differ: copies count as evidence and tell nothing",
                 remedy="Take the line out",
             )  # fmt: skip
     check_documents(len(lines), file)
