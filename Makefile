@@ -13,7 +13,7 @@ SHELL := /bin/bash
 #   PYTHON   the Python (3.11 or newer) that .venv is made from; empty: the first that is found, 3.11 before others
 #   ROUTE    cpu or gpu: which SGLang is installed; empty: by whether there is a CUDA device
 #   RUN      more options for `wiring run`, for example RUN="--fresh"
-#   PYTEST   what `make test` tests, for example PYTEST="tests/rules -k layout"; empty: all but what has a goal of its own
+#   PYTEST   what `make test` tests, for example PYTEST="tests/unit/engines -k layout"; empty: all but what has a goal of its own
 #   LAB      more options for JupyterLab, for example LAB="--no-browser --port 8899"
 #   CLEAN    --yes: `make clean` does not ask
 PROFILE ?= data/profiles/cpu-tiny.yaml
@@ -80,10 +80,10 @@ test-live: setup ## hold the recorded figures against a full live run
 	$(ENTER); exec $(PY) -m pytest tests -m live
 
 test-variants: setup ## every kind of draft on SGLang's CPU server proposes the same tokens as here (8 servers)
-	$(ENTER); exec $(PY) -m pytest -s tests/engine_cpu/test_cpu_draft_variants.py
+	$(ENTER); exec $(PY) -m pytest -s tests/unit/server_cpu/test_cpu_draft_variants.py
 
 test-layouts: setup ## what SGLang's CPU server feeds the draft of each target family is what the rules say (10 servers)
-	$(ENTER); exec $(PY) -m pytest -s tests/engine_cpu/test_cpu_served_layouts.py
+	$(ENTER); exec $(PY) -m pytest -s tests/unit/server_cpu/test_cpu_served_layouts.py
 
 test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts, all planted faults (15 minutes)
 	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m "long and not server"
@@ -94,48 +94,48 @@ test-servers: setup ## what make test runs a share of, on real servers: more cha
 # A Chromium is looked for and, on Debian as root, installed: Playwright's own would come from a host of its own.
 test-browser: setup ## the notebooks, their widgets and the report in a browser; pictures of them in runs/browser (5 minutes)
 	$(ENTER); $(PY) -I lib/wiring/bootstrap.py --browser
-	if ! $(PY) -c 'from wiring.show.export import find_browser; find_browser()' 2>/dev/null; then
+	if ! $(PY) -c 'from wiring.figures.export_images import find_browser; find_browser()' 2>/dev/null; then
 	  if [ "$$(id -u)" != 0 ] || ! type -P apt-get >/dev/null; then
 	    echo "No Chromium or Chrome was found. Debian: apt install chromium; or name one in BROWSER_PATH." >&2; exit 2
 	  fi
 	  echo "Installing Debian's chromium; usually 1 minute, 400 MB."
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core
 	fi
-	exec $(PY) -m pytest -s tests/browser -m browser
+	exec $(PY) -m pytest -s tests/external/browser -m browser
 
 peers: setup ## the same numbers as other trainers' own code, installed beside it in .venv-peers (2.6 GB)
-	$(PEERS); exec $(PY) -m pytest tests/peers -m peers
+	$(PEERS); exec $(PY) -m pytest tests/external/peers -m peers
 
 releases: setup ## the layer rules against SGLang's own code: 18 releases, downloaded once (200 MB), run, not installed
-	$(ENTER); exec $(PY) -m pytest tests/releases -m releases
+	$(ENTER); exec $(PY) -m pytest tests/external/releases -m releases
 
 benchmarks: setup ## time the evaluation against the other trainers', and what capture costs (wants an idle machine)
-	$(PEERS); exec $(PY) -m pytest tests/benchmarks -m benchmark
+	$(PEERS); exec $(PY) -m pytest tests/external/benchmarks -m benchmark
 
 lint: setup ## ruff, as the checks expect it
-	$(ENTER); exec $(PY) -m ruff check lib tests conftest.py
+	$(ENTER); exec $(PY) -m ruff check lib tests tools conftest.py
 
 notebooks: setup ## measure live, record the artefacts in data/recorded/, and save the notebooks executed
 	$(ENTER)
 	$(PY) -m wiring run data/profiles/cpu-tiny.yaml $(RUN)
 	$(PY) -m wiring record cpu-tiny
-	$(PY) -m wiring.show.picture data/recorded/cpu-tiny data/recorded/cpu-tiny/verdict.png
-	exec $(PY) -m wiring.show.save_reference notebooks/*.ipynb
+	$(PY) -m wiring.figures.picture data/recorded/cpu-tiny data/recorded/cpu-tiny/verdict.png
+	exec $(PY) -m wiring.figures.save_reference notebooks/*.ipynb
 
 # Lab's root is the checkout, so that the index can link to runs and profiles. Tabs that are open are remembered in .venv,
 # not among those of the reader's other projects. Jupyter refuses root unless told; it listens on 127.0.0.1, with a token.
 lab: setup ## JupyterLab on notebooks/, the index first; without a browser it prints the address (LAB="--no-browser")
-	$(ENTER); $(PY) -m wiring.kernel
+	$(ENTER); $(PY) -m wiring.workbook.jupyter_kernel
 	root=(); if [ "$$(id -u)" = 0 ]; then root=(--allow-root); fi
 	export JUPYTER_PREFER_ENV_PATH=1 JUPYTERLAB_WORKSPACES_DIR="$$PWD/.venv/share/jupyter/lab-workspaces"
 	exec $(PY) -m jupyterlab --ServerApp.root_dir="$$PWD" --LabApp.default_url=/lab/tree/notebooks/00_index.ipynb \
 	  --MultiKernelManager.default_kernel_name=wiring "$${root[@]}" $(LAB)
 
 kernel-gpu: setup ## register the kernel wiring-gpu in .venv, with this shell's CUDA, NCCL, SGLang and cache variables
-	$(ENTER); exec $(PY) -m wiring.kernel --gpu
+	$(ENTER); exec $(PY) -m wiring.workbook.jupyter_kernel --gpu
 
 tiny: setup ## make the tiny target, draft and states in data/tiny again from a seed (about 30 minutes)
-	$(ENTER); exec $(PY) -m wiring.tiny
+	$(ENTER); exec $(PY) -m tiny
 
 clean: ## remove run folders (asks first) and caches; .venv stays
 	$(ENTER)

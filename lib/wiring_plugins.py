@@ -10,7 +10,7 @@ import os
 def cpu() -> None:
     """Serve EAGLE-3 on a CPU without AMX, where WIRING_SGLANG_CPU=1."""
     if os.environ.get("WIRING_SGLANG_CPU") == "1":
-        from wiring.engine.cpu.plugin import register
+        from wiring.server.cpu.cpu_plugin import register
 
         register()
 
@@ -18,7 +18,7 @@ def cpu() -> None:
 def capture() -> None:
     """Write what the draft is fed to the folder named by WIRING_CAPTURE_DIR."""
     if os.environ.get("WIRING_CAPTURE_DIR"):
-        from wiring.engine.capture_plugin import register
+        from wiring.capture.capture_plugin import register
 
         register()
 

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from wiring import __main__ as program
-from wiring.case import artefacts as a
-from wiring.diagnosis import check
-from wiring.offline.report import AccuracyReport, DepthAccuracy
-from wiring.speed.measurement import ArgumentRow, Machine
-from wiring.speed.results import ArmResult
+from wiring.accuracy.accuracy_report import AccuracyReport, DepthAccuracy
+from wiring.bench.arm_results import ArmResult
+from wiring.bench.measurement import ArgumentRow, Machine
+from wiring.cli import app as program
+from wiring.workbook import artefacts as a
+from wiring.workbook import check
+
+TESTS = Path(__file__).parent
+# Helper modules of one folder are imported by tests of others.
+HELPERS = (
+    "unit/accuracy unit/bench unit/capture unit/checkpoints unit/diagnosis unit/diagnosis/injection unit/figures"
+    " unit/layout_search unit/lint unit/model unit/patch unit/server unit/server_cpu"
+    " external/browser external/benchmarks external/peers external/releases"
+).split()
+sys.path[:0] = [str(TESTS / folder) for folder in HELPERS]
 
 # Tests run in the background of a script ignore Ctrl-C, and the programs that they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

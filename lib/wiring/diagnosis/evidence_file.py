@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from wiring.diagnosis.evidence import Evidence
 from wiring.errors import WiringError
+from wiring.logs.evidence import Evidence
 
 
 def read_evidence(path: str | Path) -> Evidence:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from wiring.diagnosis.symptoms.catalogue import lint_error
-from wiring.diagnosis.symptoms.lint import FILES, LINTED
+from wiring.diagnosis.symptoms.lint_symptoms import FILES, LINTED
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
-from wiring.diagnosis.evidence import Evidence
-from wiring.diagnosis.kinds import KINDS, FaultKind
+from wiring.diagnosis.faults import KINDS, FaultKind
 from wiring.diagnosis.next_checks import CHECKS, Check
 from wiring.diagnosis.symptoms import SYMPTOMS, Symptom, complete, symptoms_of
 from wiring.diagnosis.symptoms.prediction import Prediction, predictions
 from wiring.diagnosis.symptoms.symptom import merge
+from wiring.logs.evidence import Evidence
 
 NAMED = 4.0  # bits: sixteen times likelier with the fault than without it
 MARGIN = 1.5  # bits between a kind and the next explanation of the same symptoms: about three times likelier

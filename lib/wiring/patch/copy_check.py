@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wiring.boundary import Phase
+from wiring.checkpoints.copy_record import MARKER, CopyRecord, read_copy_record
+from wiring.checkpoints.tensor_files import read_json
+from wiring.engines.resolve import served_layout
+from wiring.engines.sglang import requested_ids
 from wiring.errors import WiringError
-from wiring.files.copy_record import MARKER, CopyRecord, read_copy_record
-from wiring.files.tensors import read_json
+from wiring.layers import Phase
 from wiring.patch.draft_copy import config_digest
-from wiring.patch.forms import Form
-from wiring.rules.served import served_layout
-from wiring.rules.sglang import requested_ids
+from wiring.patch.fix_kinds import Form
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from typing import Protocol
 
 import psutil
 
-from wiring.boundary import Layout
+from wiring.checkpoints.atomic import write_json
+from wiring.checkpoints.copy_record import MARKER, CopyRecord
 from wiring.errors import WiringError
-from wiring.files.atomic import write_json
-from wiring.files.copy_record import MARKER, CopyRecord
-from wiring.patch.forms import with_ids
+from wiring.layers import Layout
+from wiring.patch.fix_kinds import with_ids
 
 _LOOKS = 5  # at a folder that another process may be exchanging
 _UNDO = "Name the folder of a cured copy"

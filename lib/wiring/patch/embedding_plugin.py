@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from wiring.boundary import Dialect, to_boundaries
+from wiring.engines.sglang import EMBEDDING_ID, SUPPORTED
 from wiring.errors import WiringError
-from wiring.rules.sglang import EMBEDDING_ID, SUPPORTED
+from wiring.layers import IdConvention, to_boundaries
 
 SETTER = "sglang.srt.models.deepseek_v2.DeepseekV2ForCausalLM.set_eagle3_layers_to_capture"
 
@@ -20,7 +20,7 @@ def translate(layer_ids: list[int] | None) -> list[int] | None:
     """Boundaries for ids that hold -1; any other ids come back as they are."""
     if not layer_ids or EMBEDDING_ID not in layer_ids:
         return layer_ids
-    return list(to_boundaries(layer_ids, Dialect.OUTPUT_ID))
+    return list(to_boundaries(layer_ids, IdConvention.OUTPUT_ID))
 
 
 def set_layers(original, model, layer_ids=None):

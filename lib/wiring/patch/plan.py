@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wiring.boundary import Dialect, Layout, Phase, check_layout, from_boundaries
+from wiring.engines.resolve import ServedLayout, served_layout
+from wiring.engines.sglang import SUPPORTED
+from wiring.engines.target_shape import Target
+from wiring.engines.versions import parse_version
 from wiring.errors import WiringError
+from wiring.layers import IdConvention, Layout, Phase, check_layout, from_boundaries
 from wiring.patch.draft_copy import preview
-from wiring.patch.forms import EMBEDDING_SWITCH, Form, with_ids
+from wiring.patch.fix_kinds import EMBEDDING_SWITCH, Form, with_ids
 from wiring.patch.source import GRAPH_SITES, Change, Edit, Refusal, SglangTree, needed_edits, prepare
-from wiring.rules.served import ServedLayout, served_layout
-from wiring.rules.sglang import SUPPORTED
-from wiring.rules.target import Target
-from wiring.rules.versions import parse_version
 
 PLUGINS_SINCE = "0.5.11"  # the first release with sglang/srt/plugins (its wheel against that of 0.5.10.post1)
 _EVERY = tuple(Phase)
@@ -151,7 +151,7 @@ def cure_diff(cure: Cure, draft: Path, tree: SglangTree) -> str:
 
 def _config(target: Target, wanted: Layout, served: Callable[..., ServedLayout]) -> Cure | Shortfall:
     """Other ids alone: as boundaries, or as output ids, whichever this release reads so in more phases."""
-    spelt = [tuple(wanted), from_boundaries(wanted, Dialect.OUTPUT_ID)]
+    spelt = [tuple(wanted), from_boundaries(wanted, IdConvention.OUTPUT_ID)]
     tried = [(ids, served(ids)) for ids in spelt]
     ids, layout = max(tried, key=lambda one: len(_phases(one[1], wanted)))
     phases = _phases(layout, wanted)
@@ -169,7 +169,7 @@ def _plugin(
     version: str, target: Target, wanted: Layout, served: Callable[..., ServedLayout]
 ) -> Cure | Shortfall | None:
     """The -1 convention from outside; None where the layout does not hold the embedding, or -1 is served as it is."""
-    ids = from_boundaries(wanted, Dialect.OUTPUT_ID)
+    ids = from_boundaries(wanted, IdConvention.OUTPUT_ID)
     if 0 not in wanted or _phases(served(ids), wanted) == _EVERY:
         return None
     if parse_version(version) < parse_version(PLUGINS_SINCE):
@@ -199,7 +199,7 @@ def _source(
         edits = tuple(edit for edit in edits if edit.site.name in GRAPH_SITES)
     if not edits:
         return Shortfall(Form.SOURCE, (), "these files need no edit: a config does")
-    ids = from_boundaries(wanted, Dialect.OUTPUT_ID)
+    ids = from_boundaries(wanted, IdConvention.OUTPUT_ID)
     if 0 not in wanted:  # without -1 ids keep the meaning that this release gives them
         spelt = [one for one in (tuple(wanted), ids) if served(one).prefill == wanted]
         if not spelt:

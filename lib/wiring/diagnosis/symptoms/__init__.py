@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from wiring.diagnosis.evidence import Evidence
-from wiring.diagnosis.symptoms import (
-    acceptance,
-    accuracy,
-    combined,
-    contrasts,
-    cost,
-    facts,
-    lint,
-    prediction,
-    slots,
-    unused,
-)
+from wiring.diagnosis.symptoms import acceptance_symptoms as acceptance
+from wiring.diagnosis.symptoms import accuracy_symptoms as accuracy
+from wiring.diagnosis.symptoms import combined, contrasts, facts, prediction
+from wiring.diagnosis.symptoms import cost_symptoms as cost
+from wiring.diagnosis.symptoms import excluded_conditions as unused
+from wiring.diagnosis.symptoms import lint_symptoms as lint
+from wiring.diagnosis.symptoms import slot_symptoms as slots
 from wiring.diagnosis.symptoms.catalogue import SYMPTOMS, Meaning
-from wiring.diagnosis.symptoms.completion import complete
+from wiring.diagnosis.symptoms.normalise import complete
 from wiring.diagnosis.symptoms.symptom import Letter, Symptom, merge
+from wiring.logs.evidence import Evidence
 
 __all__ = ["SYMPTOMS", "Letter", "Meaning", "Symptom", "complete", "symptoms_of"]
 

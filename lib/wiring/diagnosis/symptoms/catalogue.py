@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from wiring.diagnosis.symptoms.symptom import Letter
-from wiring.rules.faults import FAULTS
+from wiring.engines.faults import FAULTS
 
 
 @dataclass(frozen=True)

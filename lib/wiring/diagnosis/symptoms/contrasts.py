@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from wiring.diagnosis.evidence import Acceptance, Evidence, Value
 from wiring.diagnosis.symptoms.estimates import (
     LEAST,
     LEAST_OTHER,
@@ -23,6 +22,7 @@ from wiring.diagnosis.symptoms.estimates import (
 )
 from wiring.diagnosis.symptoms.facts import PLAIN_DTYPES
 from wiring.diagnosis.symptoms.symptom import Symptom
+from wiring.logs.evidence import Acceptance, Evidence, Value
 
 T = TypeVar("T")
 REAL, SURE = 0.05, 0.005  # as `wiring ab` has it; and what is real at any size on the same text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import stdev
 
-from wiring.diagnosis.evidence import Acceptance
+from wiring.logs.evidence import Acceptance
 
 Z95 = 1.96
 # Rows and rounds of one prompt are alike: n of them tell as much as n / DESIGN independent ones. Over other prompts

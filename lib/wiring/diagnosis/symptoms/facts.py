@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from wiring.diagnosis.evidence import Evidence, Fact, Value
+from wiring.bench.text_quality import BIGRAM_FLOOR
 from wiring.diagnosis.symptoms.catalogue import SYMPTOMS
 from wiring.diagnosis.symptoms.symptom import Symptom
-from wiring.speed.text import BIGRAM_FLOOR
+from wiring.logs.evidence import Evidence, Fact, Value
 
 Test = Callable[[Value], bool]
 FEW_IDS = 0.5  # share of the most frequent drafted id

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wiring.diagnosis.evidence import Evidence
-from wiring.diagnosis.symptoms.accuracy import OTHER_TEXT, SAME_TEXT
+from wiring.diagnosis.symptoms.accuracy_symptoms import OTHER_TEXT, SAME_TEXT
 from wiring.diagnosis.symptoms.estimates import (
     OTHER_PROMPTS,
     SAME_PROMPTS,
@@ -17,9 +16,10 @@ from wiring.diagnosis.symptoms.estimates import (
     certainty,
     share,
 )
-from wiring.diagnosis.symptoms.measured import is_chain, main, steps_of
-from wiring.diagnosis.symptoms.reference import Curve, best
+from wiring.diagnosis.symptoms.headline_acceptance import is_chain, main, steps_of
+from wiring.diagnosis.symptoms.reference_accuracy import Curve, best
 from wiring.diagnosis.symptoms.symptom import Symptom
+from wiring.logs.evidence import Evidence
 
 DEEPER = 0.5  # of P0: the least that a next draft is accepted where no accuracy by depth is known
 

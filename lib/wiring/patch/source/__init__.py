@@ -6,7 +6,11 @@
     apply(change); verify_static(tree, change.edits); undo(tree)
 """
 
-from wiring.patch.source.change import (
+from wiring.patch.source.edit_site import Edit, EditResult, Refusal, Site
+from wiring.patch.source.needed_edits import needed_edits, rewrite
+from wiring.patch.source.scratch import copy_of
+from wiring.patch.source.sglang_tree import SglangTree, find_tree
+from wiring.patch.source.source_change import (
     GRAPH_SITES,
     Change,
     Outcome,
@@ -18,11 +22,7 @@ from wiring.patch.source.change import (
     status,
     undo,
 )
-from wiring.patch.source.needed import needed_edits, rewrite
-from wiring.patch.source.scratch import copy_of
-from wiring.patch.source.site import Edit, EditResult, Refusal, Site
-from wiring.patch.source.static import SiteCheck, verify_static
-from wiring.patch.source.tree import SglangTree, find_tree
+from wiring.patch.source.static_check import SiteCheck, verify_static
 
 __all__ = [
     "GRAPH_SITES",

@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 
 from wiring.errors import WiringError
-from wiring.patch.source.change import Change, apply, recover, status, undo
-from wiring.patch.source.static import SiteCheck, verify_static
-from wiring.patch.source.tree import SglangTree
+from wiring.patch.source.sglang_tree import SglangTree
+from wiring.patch.source.source_change import Change, apply, recover, status, undo
+from wiring.patch.source.static_check import SiteCheck, verify_static
 
 _KEY = "for_a_while"  # in the plan that a record keeps
 _CLOCK_S = 2.0  # the start of one process, told by two others, may differ by the clock's adjustment

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from wiring.patch.source.edits import NOTE, SETTER, UNKNOWN
-from wiring.patch.source.known import DUMMY_CALLS, EARLY_IDS, GRAPH_CALLS, LATE_IDS
-from wiring.patch.source.shape import as_ast, digest, find_method, same, with_method
-from wiring.patch.source.site import EditResult, Refusal, Site, parse, shown
+from wiring.patch.source.code_shape import as_ast, digest, find_method, same, with_method
+from wiring.patch.source.edit_site import EditResult, Refusal, Site, parse, shown
+from wiring.patch.source.known_shapes import DUMMY_CALLS, EARLY_IDS, GRAPH_CALLS, LATE_IDS
+from wiring.patch.source.model_edits import NOTE, SETTER, UNKNOWN
 
 RUNNER = "ModelRunner"
 IDS = "eagle_aux_hidden_state_layer_ids"

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from wiring.errors import WiringError
-from wiring.patch.source.tree import SglangTree, find_tree
+from wiring.patch.source.sglang_tree import SglangTree, find_tree
 
 
 def copy_of(tree: SglangTree, folder: Path) -> SglangTree:

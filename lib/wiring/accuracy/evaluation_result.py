@@ -1,0 +1,121 @@
+"""A standalone evaluation with its controls, and the same as plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import wiring
+from wiring.accuracy.controls import AS_THEY_ARE, SPOILT
+from wiring.accuracy.counting import CountingRule, counting_rule
+from wiring.accuracy.evaluation import AccuracyReport, evaluate
+
+if TYPE_CHECKING:
+    from wiring.accuracy.draft_evaluation import DraftEvaluation
+    from wiring.layers import Layout
+
+
+@dataclass(frozen=True)
+class StandaloneResult:
+    """One layout: the accuracy as it is, every control, what was skipped and what was assumed."""
+
+    rule: CountingRule
+    layout: Layout
+    why: str
+    report: AccuracyReport
+    controls: dict[str, AccuracyReport]
+    skipped: tuple[tuple[str, str], ...]  # (file, reason)
+    notes: tuple[str, ...]
+    inputs: dict[str, str]  # what was read: folders, the draft's producer, the states' format, the versions
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; shares in 0..1, null where nothing is known."""
+        report = self.report
+        return {
+            **self.inputs,
+            "preset": self.rule.name,
+            "rule": self.rule.describe,
+            "layout": list(self.layout),
+            "layout_from": self.why,
+            "sequences": report.sequences,
+            "depths": [asdict(depth) for depth in report.depths],
+            "accept_length": report.accept_length,
+            "accept_length_with_bonus": report.accept_length_with_bonus,
+            "accept_length_interval": [report.accept_length_low, report.accept_length_high],
+            "positions": [asdict(bucket) for bucket in report.positions],
+            "floors": {"unigram": report.unigram, "bigram": report.bigram},
+            "controls": {
+                name: {
+                    "sequences": control.sequences,
+                    "depths": [asdict(depth) for depth in control.depths],
+                    "accept_length_with_bonus": control.accept_length_with_bonus,
+                }
+                for name, control in self.controls.items()
+            },
+            "skipped": [{"file": file, "reason": reason} for file, reason in self.skipped],
+            "notes": list(self.notes),
+        }
+
+
+def measure(
+    opened: DraftEvaluation,
+    depths: int,
+    *,
+    preset: str = "specforge",
+    layout: Layout | None = None,
+    limit: int | None = None,
+    batch: int = 8,
+    trainer_batch: int = 1,
+    control_sequences: int | None = 64,
+    progress: Callable[[int], None] | None = None,
+) -> StandaloneResult:
+    """Evaluate an opened draft under `layout` (its own choice when None) with every control that applies.
+
+    `limit` takes the first sequences only; `control_sequences` the first for the
+    controls and what else costs extra. For the rest see `evaluate`.
+    """
+    layout = layout or opened.choice.layout
+    samples: Iterable = opened.states if limit is None else islice(iter(opened.states), limit)
+    few = len(opened.states) < 2 or limit == 1 or control_sequences == 1
+    apply = [
+        name
+        for name in SPOILT
+        if not (name == "permuted" and len(set(layout)) < 2) and not (name == "other_sequence" and few)
+    ]
+    reports = evaluate(
+        opened.draft,
+        samples,
+        layout,
+        depths,
+        opened.head,
+        controls=(AS_THEY_ARE, *apply),
+        rule=preset,
+        batch=batch,
+        trainer_batch=trainer_batch,
+        control_sequences=control_sequences,
+        outside_sequences=control_sequences,
+        progress=progress,
+    )
+    skipped = tuple((str(one.source), one.reason) for one in opened.states.skipped)
+    return StandaloneResult(
+        rule=counting_rule(preset),
+        layout=layout,
+        why=opened.choice.why,
+        report=reports.pop(AS_THEY_ARE),
+        controls=reports,
+        skipped=skipped,
+        notes=opened.notes,
+        inputs={
+            "draft": str(opened.checkpoint.folder),
+            "states": str(opened.states.path),
+            "target": str(opened.target.folder),
+            "producer": opened.checkpoint.producer,
+            "format": opened.states.format,
+            "wiring_version": wiring.__version__,
+            "torch_version": torch.__version__,
+        },
+    )

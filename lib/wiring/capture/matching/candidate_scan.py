@@ -1,0 +1,108 @@
+"""All candidates of all slots at once: lengths and cosines of served rows against every boundary and shift.
+
+One pass over the reference in blocks of rows. A candidate is f * r or f * w * r, with r a row of the reference, w the
+final norm's weight and f a number of the row, so that the two cosines and two lengths below give all transforms.
+Products are in float64: an error of 1e-8 can then be told from none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wiring.capture.matching.match_result import EMBEDDING_SCALED, NORMED, RAW, RMS_SCALED
+
+_BLOCK_BYTES = 256 << 20  # float64 reference rows held at once
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The target's final RMS norm: weight [H] as it multiplies, and epsilon."""
+
+    weight: Tensor
+    eps: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Float64 on the CPU. `partner` [S, M]: reference row of each served row under each shift, -1 where none.
+
+    served_norm [n, M]; norm [S, 2, B, M] and cosine [n, S, 2, B, M] of reference rows without and with the norm's
+    weight (zero where there is no partner, or no weight).
+    """
+
+    partner: Tensor
+    served_norm: Tensor
+    norm: Tensor
+    cosine: Tensor
+    width: int
+    eps: float
+
+    def candidate(self, slot: int, shift: int, transform: str) -> tuple[Tensor, Tensor, Tensor]:
+        """(error, cosine, norm ratio), each [B, rows with a partner]; `shift` is an index of the scan's shifts."""
+        rows = self.partner[shift] >= 0
+        family = int(transform == NORMED)
+        plain, size = self.norm[shift, 0][:, rows], self.norm[shift, family][:, rows]  # [B, m]
+        size = size * scale(plain, transform, self.width, self.eps)
+        cosine = self.cosine[slot, shift, family][:, rows]
+        ratio = self.served_norm[slot, rows] / size.clamp_min(1e-300)
+        error = (ratio.square() - 2 * ratio * cosine + 1).clamp_min(0).sqrt()
+        error = torch.where(error < 1e-7, 0.0, error)  # below is rounding of this formula
+        error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        return error, cosine.nan_to_num(nan=0.0), ratio.nan_to_num(nan=0.0, posinf=torch.inf)
+
+
+def scale(length: Tensor, transform: str, width: int, eps: float) -> Tensor | float:
+    """What a transform multiplies rows of `length` [...] by, apart from the norm's weight."""
+    if transform in (NORMED, RMS_SCALED):
+        return (length.square() / width + eps).rsqrt()
+    return {RAW: 1.0, EMBEDDING_SCALED: width**0.5}[transform]
+
+
+def transformed(rows: Tensor, transform: str, norm: Norm | None) -> Tensor:
+    """Rows [..., H] of a boundary as a transform makes them, float64."""
+    rows = rows.double()
+    factor = scale(rows.norm(dim=-1, keepdim=True), transform, rows.shape[-1], norm.eps if norm else 1e-6)
+    rows = rows * factor
+    return rows * norm.weight.to(rows.device, torch.float64) if transform == NORMED else rows
+
+
+def scan(served: Tensor, reference: Tensor | Sequence[Tensor], partner: Sequence[Tensor], norm: Norm | None) -> Scan:
+    """Scan served [M, n, H] against reference [B, N, H] (or B tensors [N, H]) under the shifts' `partner` [M]."""
+    count, slots, width = served.shape
+    device = reference[0].device
+    boundaries = len(reference)
+    sizes = torch.zeros(len(partner), 2, boundaries, count, dtype=torch.float64)
+    cosine = torch.zeros(slots, len(partner), 2, boundaries, count, dtype=torch.float64)
+    weight = torch.zeros(width, dtype=torch.float64) if norm is None else norm.weight.double().cpu()
+    weight = weight.to(device)
+    step = max(1, _BLOCK_BYTES // (8 * boundaries * width))
+    served_norm = torch.zeros(slots, count, dtype=torch.float64)
+    for start in range(0, count, step):
+        rows = slice(start, min(start + step, count))
+        own = served[rows].to(device, torch.float64)  # [m, n, H]
+        length = own.norm(dim=-1)  # [m, n]
+        served_norm[:, rows] = length.T.cpu()
+        both = torch.cat([own, own * weight], 1)  # [m, 2n, H]
+        for s, index in enumerate(partner):
+            at = index[rows]
+            theirs = rows_of(reference, at.clamp_min(0)).double()  # [B, m, H]
+            dots = torch.einsum("bmh,mkh->bmk", theirs, both).unflatten(-1, (2, slots))  # [B, m, 2, n]
+            squares = theirs.square_()
+            size = torch.stack([squares.sum(-1), squares @ weight.square()]).sqrt()  # [2, B, m]
+            present = (at >= 0).to(device)
+            found = dots.permute(3, 2, 0, 1) / (size * length.T[:, None, None]).clamp_min(1e-300)  # [n, 2, B, m]
+            cosine[:, s, :, :, rows] = torch.where(present, found, 0.0).cpu()
+            sizes[s, :, :, rows] = torch.where(present, size, 0.0).cpu()
+    return Scan(torch.stack(list(partner)), served_norm, sizes, cosine, width, norm.eps if norm else 1e-6)
+
+
+def rows_of(reference: Tensor | Sequence[Tensor], rows: Tensor) -> Tensor:
+    """These rows [m] of every boundary: [B, m, H]."""
+    rows = rows.to(reference[0].device)
+    if isinstance(reference, Tensor):
+        return reference[:, rows]
+    return torch.stack([boundary[rows] for boundary in reference])

@@ -1,0 +1,85 @@
+"""Does a state lie between two boundaries? Its deviation from the nearest one, told as steps of the layers.
+
+Under tensor parallelism each rank holds a part of a layer's last sum until the ranks' parts are added. A state that is
+captured before that lacks the other ranks' parts: it is boundary b less a part of the step from b-1 to b, and no other
+step is touched. So the deviation is regressed on the steps of the layers around: rounding and drift point along none of
+them, a scale along all, a missing part along one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wiring.capture.matching.candidate_scan import rows_of
+
+# Deviations (root mean square over rows, relative) below one unit of bfloat16 may be rounding of the state itself.
+_MIN_DEVIATION = 2.0**-8
+# What the one step must explain of the deviation's length, and how many times more than any other step. On the tiny
+# target bfloat16 kernels put 0.06 on any step; half of a layer's MLP puts 0.1 to 0.8 on its own, 0.02 to 0.2 on others.
+_MIN_EXPLAINED, _CLEARLY = 0.1, 2.0
+_MIN_SHARE = 0.03  # of the step, from either end
+_WINDOW = 8  # steps to either side
+_STANDARD_ERRORS = 6.0
+_BLOCK_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Between:
+    """The state is boundaries[low] plus `share` of the step to boundaries[low + 1] (places in the reference)."""
+
+    low: int
+    share: float
+    explained: float
+    other: float
+
+
+def between(states: Tensor, reference: Tensor | Sequence[Tensor], partner: Tensor, nearest: int) -> Between | None:
+    """Tell whether states [M, H] lie inside a step that begins or ends at place `nearest` of the reference, or None.
+
+    `partner` [M] names the reference row of each, -1 for none.
+    """
+    first, last = max(0, nearest - 1 - _WINDOW), min(len(reference) - 1, nearest + 1 + _WINDOW)
+    count = last - first
+    own = nearest - 1 - first  # the step that ends at the nearest boundary; -1 for the embedding
+    if count < 4:
+        return None  # too few other steps to compare with
+    window = reference[first : last + 1]
+    keep = (partner >= 0).nonzero()[:, 0]
+    device = reference[0].device
+    gram = torch.zeros(count, count, dtype=torch.float64, device=device)
+    along = torch.zeros(count, dtype=torch.float64, device=device)
+    total, width = 0.0, states.shape[-1]
+    for rows in keep.split(_BLOCK_ROWS):
+        theirs = rows_of(window, partner[rows]).double()  # [w, m, H]
+        mine = states[rows.to(states.device)].to(device, torch.float64)
+        weight = 1 / theirs[nearest - first].norm(dim=-1, keepdim=True).clamp_min(1e-300)  # [m, 1]
+        deviation = ((mine - theirs[nearest - first]) * weight).flatten()
+        steps = ((theirs[1:] - theirs[:-1]) * weight).flatten(1)  # [count, m*H]
+        gram += steps @ steps.T
+        along += steps @ deviation
+        total += float(deviation.square().sum())
+    if not total / len(keep) > _MIN_DEVIATION**2:  # NaN too
+        return None
+    size = gram.diagonal().sqrt()
+    # A little on the diagonal keeps layers that do nothing, and repeat one another, from taking any number.
+    ridge = torch.diag(gram.diagonal() * 1e-6 + gram.diagonal().max() * 1e-12)
+    inverse = torch.linalg.inv(gram + ridge)
+    taken = inverse @ along  # how much of each step the state has more than the nearest boundary
+    left = max(total - float(taken @ along), 0.0) / (len(keep) * width)
+    error = (inverse.diagonal() * left).sqrt()
+    explained = (taken * size).abs() / total**0.5
+    places = [place for place in (own, own + 1) if 0 <= place < count]
+    place = max(places, key=lambda p: float(explained[p]))
+    share = float(taken[place]) + (1.0 if place == own else 0.0)
+    others = explained.clone()
+    others[place] = 0
+    clear = float(explained[place]) >= max(_MIN_EXPLAINED, _CLEARLY * float(others.max()))
+    inside = _MIN_SHARE <= share <= 1 - _MIN_SHARE
+    certain = abs(float(taken[place])) >= _STANDARD_ERRORS * float(error[place])
+    if not (clear and inside and certain):
+        return None
+    return Between(first + place, share, float(explained[place]), float(others.max()))

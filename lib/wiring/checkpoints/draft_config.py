@@ -1,0 +1,282 @@
+"""An EAGLE-3 draft's config.json: the fields that shape its tensors and its forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wiring.checkpoints.draft_producers import FLAT, check_architecture, detect_producer, layer_config, windows
+from wiring.checkpoints.rope_config import Rope
+from wiring.errors import UnreadForward, WiringError
+
+DEFAULT_SLOTS = 3  # what engines and trainers assume when the config names no layer ids
+ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "relu")
+MEANINGS = ("head", "feedback")  # of `norm_output`
+IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+@dataclass(frozen=True)
+class Eagle3Config:
+    """Sizes and forward pass of an EAGLE-3 draft of Llama-style layers. Widths are numbers of features.
+
+    The first layer's attention reads [input_layernorm(embedding), hidden_norm(state)]; deeper layers read the stream
+    after `deeper_norm`. Whether embedding and lm_head are the draft's own is decided by its tensors, not here.
+    """
+
+    hidden_size: int
+    target_hidden_size: int  # width of one captured state
+    num_slots: int  # captured states that `fc` takes side by side
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int  # the target's ids
+    draft_vocab_size: int
+    rms_norm_eps: float = 1e-6
+    rope: Rope = Rope()
+    norm_output: bool = False  # True: the normed state is fed back to the next step
+    head_norm: bool = True  # False: lm_head sees the state as it is
+    fc_bias: bool = False
+    num_layers: int = 1
+    norm_before_residual: bool = False  # the first layer's residual is the normed state
+    norm_before_fc: bool = False  # input_norm over all slots side by side
+    fc_norm: bool = False  # fc_norm.{i} over each slot
+    attention_bias: bool = False  # of q, k and v
+    output_bias: bool = False  # of o
+    mlp_bias: bool = False
+    qk_norm: bool = False  # each head's query and key normed before the rotation
+    deeper_norm: Literal["hidden_norm", "input_layernorm"] = "hidden_norm"  # before attention in layers > 0
+    windows: tuple[int | None, ...] = (None,)  # per layer: keys that a row sees, itself included; None: all
+    hidden_act: str = "silu"
+    first_position: int = 0  # RoPE position of row 0 in step 0
+    skips_narrow_fc: bool = True  # SGLang passes states by fc, and by its norms, that are as wide as the draft
+    input_norm_twice: bool = False  # hidden_norm(input_layernorm(state)); see `Finding` "double norm"
+
+    @classmethod
+    def from_dict(
+        cls, config: Mapping[str, Any], where: object = "config.json", producer: str = "", norm_output: str = ""
+    ) -> Eagle3Config:
+        """Read a config as its producer reads it; `producer` "" is told from the config.
+
+        `norm_output` overrides what a true or false `norm_output` in the config means: "head" (the norm stands before
+        lm_head or not; the state fed back is never normed), "feedback" (the normed state is fed back; the norm before
+        lm_head always stands). "" is the producer's own reading: SpecForge 0.2.0 "head", all others "feedback".
+        Raises WiringError for a missing or non-positive size, and for a forward pass that is not implemented (latent
+        attention, other activations, other rotary embeddings, quantised weights).
+        """
+        producer = producer or detect_producer(config)
+        check_architecture(config, producer, where)
+        if norm_output not in ("", *MEANINGS):
+            raise WiringError(
+                "norm_output has two meanings", where="norm_output", expected="head or feedback", found=norm_output
+            )
+        meaning = norm_output or ("head" if producer == "specforge" else "feedback")
+        layer = layer_config(config, where) if producer == "speculators" else config
+        fields = _sizes(layer, config, producer, where)
+        fields |= _speculators(layer, config, where) if producer == "speculators" else _flat(config, producer)
+        flag = config.get("norm_output", meaning == "head")  # where it is missing, both meanings agree
+        fields |= {"head_norm": bool(flag)} if meaning == "head" else {"norm_output": bool(flag)}
+        nested = config.get("eagle_config") or {}
+        if producer == "modelopt" and nested.get("use_last_layernorm") is False:
+            fields["head_norm"] = False
+        flavour = {"specforge": "specforge", "sglang": "sglang"}.get(producer, "transformers")
+        rope = Rope.from_config(layer, where, flavour, default_length=2048)
+        return cls(**fields, rope=rope)
+
+    @property
+    def rope_theta(self) -> float:
+        """The base of the rotary embedding."""
+        return self.rope.theta
+
+    @property
+    def has_vocab_map(self) -> bool:
+        """Whether draft ids differ from target ids, so that d2t is needed."""
+        return self.draft_vocab_size != self.vocab_size
+
+    @property
+    def fc_width(self) -> int:
+        """Features that `fc` takes."""
+        return self.num_slots * self.target_hidden_size
+
+    def required_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every tensor that the checkpoint must hold, by canonical name."""
+        h = self.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {"fc.weight": (h, self.fc_width)}
+        for i in range(self.num_layers):
+            shapes |= {f"layers.{i}.{name}": shape for name, shape in self._layer_shapes(i).items()}
+        if self.head_norm or self.norm_output:
+            shapes["norm.weight"] = (h,)
+        shapes["lm_head.weight"] = (self.draft_vocab_size, h)
+        if self.fc_bias:
+            shapes["fc.bias"] = (h,)
+        if self.norm_before_fc:
+            shapes["input_norm.weight"] = (self.fc_width,)
+        if self.fc_norm:
+            shapes |= {f"fc_norm.{i}.weight": (self.target_hidden_size,) for i in range(self.num_slots)}
+        if self.has_vocab_map:
+            shapes["d2t"] = (self.draft_vocab_size,)
+        return shapes
+
+    def optional_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every further tensor that is read: vocabulary maps and a copy of the target's embedding."""
+        return {
+            "d2t": (self.draft_vocab_size,),
+            "t2d": (self.vocab_size,),
+            "embed_tokens.weight": (self.vocab_size, self.hidden_size),
+        }
+
+    def _layer_shapes(self, index: int) -> dict[str, tuple[int, ...]]:
+        h, inner = self.hidden_size, self.intermediate_size
+        width, kv_width = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        reads = 2 * h if index == 0 else h
+        norms = ("input_layernorm", "hidden_norm") if index == 0 else (self.deeper_norm,)
+        shapes: dict[str, tuple[int, ...]] = {
+            "self_attn.q_proj.weight": (width, reads),
+            "self_attn.k_proj.weight": (kv_width, reads),
+            "self_attn.v_proj.weight": (kv_width, reads),
+            "self_attn.o_proj.weight": (h, width),
+            "mlp.gate_proj.weight": (inner, h),
+            "mlp.up_proj.weight": (inner, h),
+            "mlp.down_proj.weight": (h, inner),
+            **{f"{norm}.weight": (h,) for norm in (*norms, "post_attention_layernorm")},
+        }
+        if self.attention_bias:
+            shapes |= {
+                "self_attn.q_proj.bias": (width,), "self_attn.k_proj.bias": (kv_width,),
+                "self_attn.v_proj.bias": (kv_width,),
+            }  # fmt: skip
+        if self.output_bias:
+            shapes["self_attn.o_proj.bias"] = (h,)
+        if self.mlp_bias:
+            shapes |= {"mlp.gate_proj.bias": (inner,), "mlp.up_proj.bias": (inner,), "mlp.down_proj.bias": (h,)}
+        if self.qk_norm:
+            shapes |= {"self_attn.q_norm.weight": (self.head_dim,), "self_attn.k_norm.weight": (self.head_dim,)}
+        return shapes
+
+
+def num_slots(config: Mapping[str, Any]) -> int:
+    """Number of states that `fc` takes, as SGLang 0.5.23 reads it: explicit count, else nested layer ids, else 3."""
+    if config.get("num_aux_hidden_states") is not None:
+        return int(config["num_aux_hidden_states"])
+    return len((config.get("eagle_config") or {}).get(IDS) or ()) or DEFAULT_SLOTS
+
+
+def named_slots(config: Mapping[str, Any], producer: str) -> int | None:
+    """Number of slots that the config names itself; None where only the default of 3 is left."""
+    if producer == "speculators":
+        return len(config.get(IDS) or ()) or None
+    named = config.get("num_aux_hidden_states") is not None or (config.get("eagle_config") or {}).get(IDS)
+    return num_slots(config) if named else None
+
+
+def recorded_ids(config: Mapping[str, Any], producer: str) -> tuple[tuple[int, ...] | None, str]:
+    """The layer ids where the producer writes them, and in words where that is.
+
+    speculators writes them at the top level, all others nested in eagle_config. None where there are none.
+    """
+    source, name = (
+        (config, IDS) if producer == "speculators" else (config.get("eagle_config") or {}, f"eagle_config.{IDS}")
+    )
+    ids = source.get(IDS)
+    return (tuple(int(i) for i in ids), name) if ids else (None, name)
+
+
+def _sizes(layer: Mapping[str, Any], config: Mapping[str, Any], producer: str, where: object) -> dict[str, Any]:
+    def size(name: str, default: int | None = None, of: Mapping[str, Any] = layer) -> int:
+        value = of.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise WiringError(f"the draft's {name} is missing", where=where, expected="a whole number above 0")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise WiringError(
+                f"the draft's {name} is not a size", where=where, expected="a whole number above 0", found=repr(value)
+            )
+        return value
+
+    hidden, heads = size("hidden_size"), size("num_attention_heads")
+    kv_heads = size("num_key_value_heads", heads)
+    head_dim = size("head_dim", hidden // heads or 1)
+    if heads % kv_heads or head_dim % 2:
+        raise WiringError(
+            "the draft's attention heads do not divide",
+            where=where,
+            expected="num_attention_heads a multiple of num_key_value_heads, head_dim even",
+            found=f"{heads} heads, {kv_heads} key-value heads, head_dim {head_dim}",
+        )
+    vocab = size("vocab_size")
+    drafted = size("draft_vocab_size", 32000 if producer == "speculators" else vocab, of=config)
+    if drafted > vocab:
+        raise WiringError(
+            "the draft says more ids than the target has", where=where, expected=f"draft_vocab_size up to {vocab}",
+            found=drafted,
+        )  # fmt: skip
+    return {
+        "hidden_size": hidden,
+        "target_hidden_size": size("target_hidden_size", hidden, of=config),
+        "num_slots": named_slots(config, producer) or DEFAULT_SLOTS,
+        "intermediate_size": size("intermediate_size"),
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "vocab_size": vocab,
+        "draft_vocab_size": drafted,
+        "rms_norm_eps": float(layer.get("rms_norm_eps") or 1e-6),
+        "num_layers": size("num_hidden_layers", 1),
+        "hidden_act": _activation(layer, producer, where),
+    }
+
+
+def _activation(layer: Mapping[str, Any], producer: str, where: object) -> str:
+    name = str(layer.get("hidden_act") or "silu")
+    known = ("silu",) if producer == "sglang" else ACTIVATIONS
+    if name not in known:
+        raise UnreadForward(
+            "this draft asks for a forward pass that is not implemented here",
+            where=where,
+            expected=f"hidden_act one of {', '.join(known)}",
+            found=f"hidden_act = {name}",
+            remedy="Its numbers would be wrong, so nothing was computed",
+        )
+    return name
+
+
+def _flat(config: Mapping[str, Any], producer: str) -> dict[str, Any]:
+    """Flags of a flat config. SpecForge and SafeAILab build no attention or MLP biases: their tensors decide."""
+    assert producer in FLAT
+    nested = config.get("eagle_config") or {}
+    asked, bias = bool(config.get("attention_bias")), bool(config.get("bias"))
+    layers = config.get("num_hidden_layers") or 1
+    return {
+        "norm_before_fc": bool(nested.get("norm_before_fc", config.get("norm_before_fc", False))),
+        "fc_norm": bool(config.get("fc_norm") or config.get("use_aux_norm")),
+        "fc_bias": bias,
+        "attention_bias": asked and producer != "sglang",  # SGLang builds q, k and v without one whatever the config
+        "output_bias": asked or (bias and producer == "sglang"),
+        "mlp_bias": bool(config.get("mlp_bias")) and producer != "sglang",
+        "deeper_norm": "input_layernorm" if producer == "modelopt" else "hidden_norm",
+        "windows": (None,) * layers,
+        "skips_narrow_fc": producer != "modelopt",
+    }
+
+
+def _speculators(layer: Mapping[str, Any], config: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """Flags of a speculators config, with the defaults of its class (`models/eagle3/config.py`, 0.9.0)."""
+    if config.get("norm_before_fc") and config.get("fc_norm"):
+        raise WiringError(
+            "norm_before_fc and fc_norm exclude each other in speculators", where=where, expected="one of them",
+            found="both",
+        )  # fmt: skip
+    return {
+        "norm_before_residual": bool(config.get("norm_before_residual", False)),
+        "norm_before_fc": bool(config.get("norm_before_fc", False)),
+        "fc_norm": bool(config.get("fc_norm", False)),
+        "attention_bias": bool(layer.get("attention_bias")),
+        "output_bias": bool(layer.get("attention_bias")),
+        "mlp_bias": bool(layer.get("mlp_bias")) and layer["model_type"] == "llama",
+        "qk_norm": layer["model_type"] == "qwen3",
+        "deeper_norm": "input_layernorm",
+        "windows": windows(layer),
+        "first_position": 1,
+        "skips_narrow_fc": False,
+    }

@@ -1,0 +1,118 @@
+"""Does the best layout fit at all? A search over thousands of layouts always finds a best one, whatever the draft.
+
+The layout that was best on the first half of the documents is tried on the second half, which had no part in choosing
+it. There it must beat, document by document, what has no true layout: the same draft on the states of another document,
+on states of zeros, on its own slots rotated; and a table of how often each label comes, which knows nothing at all. A
+draft whose `fc` was spoilt, or never trained, loses to the table even where luck helps it against the others. What
+counts here is how good the draft is, so logits are taken as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wiring.accuracy.stats import RESAMPLES
+from wiring.layers import Layout
+from wiring.layout_search.data import Material
+from wiring.layout_search.layout_losses import first_step_sums
+
+if TYPE_CHECKING:
+    from wiring.model.eagle3 import Eagle3Draft
+
+OTHER, ZEROED, PERMUTED, TABLE = "other_sequence", "zeroed", "permuted", "frequencies"
+WORDS = {
+    OTHER: "the states of another document",
+    ZEROED: "states of zeros",
+    PERMUTED: "the same boundaries rotated by one slot",
+    TABLE: "a table of label frequencies",
+}
+
+
+@dataclass(frozen=True)
+class Control:
+    """Mean cross-entropy in nats of a control on the documents held out, and by how much the layout beats it there:
+    `difference` with its 95 % interval, positive where the layout is better."""
+
+    name: str
+    cross_entropy: float
+    difference: float
+    low: float
+    high: float
+
+
+@torch.no_grad()
+def controls(
+    draft: Eagle3Draft, layout: Layout, known: Material, held_out: Material, seed: int = 0
+) -> tuple[Control, ...]:
+    """Hold `layout` against every control on `held_out`; the table of frequencies comes from `known`."""
+    rows = held_out.counted.sum(1).numpy()
+    states = held_out.states[list(layout)]  # [n, D, T, H]
+    real = _sums(draft, states, held_out)
+    found = {
+        OTHER: _sums(draft, _of_another(states, held_out.lengths), held_out),
+        ZEROED: _sums(draft, torch.zeros_like(states), held_out),
+    }
+    if len(set(layout)) > 1:
+        found[PERMUTED] = _sums(draft, states.roll(-1, 0), held_out)
+    found[TABLE] = _table(known, held_out, draft.config.draft_vocab_size)
+    bounds = paired(np.stack(list(found.values())), real, rows, seed)
+    return tuple(
+        Control(name, float(sums.sum() / rows.sum()), *map(float, row))
+        for (name, sums), row in zip(found.items(), bounds, strict=True)
+    )
+
+
+def verdict(found: tuple[Control, ...]) -> tuple[bool, str]:
+    """Whether a layout fits, and why, in a sentence."""
+    lost = [control for control in found if control.low <= 0]
+    if not lost:
+        least = min(found, key=lambda control: control.difference)
+        return True, (
+            f"on documents held out, it beats every control; the nearest, {WORDS[least.name]}, by "
+            f"{least.difference:.3f} nats ({least.low:.3f} to {least.high:.3f})"
+        )
+    worst = min(lost, key=lambda control: control.difference)
+    return False, (
+        f"no layout fits: on documents held out, the best one does not beat {WORDS[worst.name]} "
+        f"({worst.difference:.3f} nats, {worst.low:.3f} to {worst.high:.3f})"
+    )
+
+
+def paired(sums: np.ndarray, base: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
+    """Mean difference of summed losses [B, D] to `base` [D] for each counted row, and its 95 % interval: [B, 3].
+
+    Documents [D] with `rows` counted rows are drawn again with replacement, the same draw for all B.
+    """
+    documents = len(rows)
+    drawn = np.random.default_rng(seed).multinomial(documents, [1 / documents] * documents, RESAMPLES)  # [R, D]
+    apart = sums - base
+    means = (apart @ drawn.T) / (drawn @ rows)  # [B, R]
+    low, high = np.quantile(means, (0.025, 0.975), axis=1)
+    return np.stack([apart.sum(1) / rows.sum(), low, high], 1)
+
+
+def _sums(draft: Eagle3Draft, states: Tensor, material: Material) -> np.ndarray:
+    """Summed losses [D] of states [n, D, T, H]."""
+    device = draft.fc.weight.device
+    outputs = draft.project(states.permute(1, 2, 0, 3).to(device))[None]
+    return first_step_sums(draft, outputs, material.tokens.to(device), material.labels.to(device))[0, 0].numpy()
+
+
+def _of_another(states: Tensor, lengths: Tensor) -> Tensor:
+    """Each document gets the states [n, D, T, H] of the one before it, again from its start where it is shorter."""
+    other = torch.arange(len(lengths)).roll(1)
+    rows = torch.arange(states.shape[2])[None] % lengths[other, None]  # [D, T]
+    return states[:, other[:, None], rows]
+
+
+def _table(known: Material, asked: Material, vocab: int) -> np.ndarray:
+    """Summed losses [D] of label frequencies, half a row added to each label."""
+    labels = known.labels[known.counted]
+    shares = torch.bincount(labels, minlength=vocab).double() + 0.5
+    loss = -(shares / shares.sum()).log()
+    return torch.where(asked.counted, loss[asked.labels.clamp(min=0)], 0.0).sum(1).numpy()

@@ -1,0 +1,25 @@
+"""Evidence from what people already have: logs, metrics and answers of an engine, by one counting rule."""
+
+from wiring.logs.log_context import GIVEN, Context, Given, scan
+from wiring.logs.log_files import Summary, read_file
+from wiring.logs.log_lines import LOOKED_FOR, read_lines, understood
+from wiring.logs.pooling import Pool, pool
+from wiring.logs.prometheus import read_metrics
+from wiring.logs.sglang_state import read_meta_info, read_server_info
+
+__all__ = [
+    "GIVEN",
+    "LOOKED_FOR",
+    "Context",
+    "Given",
+    "Pool",
+    "Summary",
+    "pool",
+    "read_file",
+    "read_lines",
+    "read_meta_info",
+    "read_metrics",
+    "read_server_info",
+    "scan",
+    "understood",
+]

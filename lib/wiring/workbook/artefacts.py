@@ -1,0 +1,209 @@
+"""What each notebook leaves for the next: typed JSON, one model per notebook, and the summary of a case."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from wiring.accuracy.accuracy_report import AccuracyReport
+from wiring.bench.arm_results import ArmResult
+from wiring.bench.measurement import ArgumentRow, Machine
+from wiring.patch.fix_kinds import ApplyTo
+from wiring.workbook.check import Claim
+
+
+class Artefact(BaseModel):
+    """A notebook's result. Unknown fields are refused, so an artefact of another release cannot be misread."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Concluding(Artefact):
+    """An artefact that ends in claims; `source` says whether the server was measured now or in a recorded run."""
+
+    source: Literal["live", "recorded"]
+    machine: Machine
+    conclusions: tuple[Claim, ...]
+
+
+class Throughput(Concluding):
+    """Notebook 01: plain decoding beside EAGLE-3 as served."""
+
+    rate_rule: str
+    accept_rule: str
+    plain: ArmResult
+    as_served: ArmResult
+    same_outputs: tuple[bool, ...]
+    bigram_shares: tuple[float, ...]
+    arguments: tuple[ArgumentRow, ...]
+
+
+class Accuracy(Concluding):
+    """Notebook 02: the draft alone, on its saved training states."""
+
+    accuracy_rule: str
+    documents: int
+    trained: AccuracyReport
+    served: AccuracyReport
+    controls: tuple[AccuracyReport, ...]
+
+
+class SlotRow(Artefact):
+    """Which boundary one served slot is, and by how much it beats the runner-up.
+
+    `shift` in tokens, `transform` and `norm_ratio` (served over matched) as `SlotMatch` has them.
+    """
+
+    slot: int
+    boundary: int | None
+    relative_error: float
+    runner_up: int | None
+    runner_up_error: float
+    cosine: float
+    null_error: float
+    verdict: str
+    reason: str = ""
+    shift: int = 0
+    transform: str = "raw"
+    norm_ratio: float | None = None
+
+
+class PhaseLayout(Artefact):
+    """A served layout by phase; None for a phase that was not seen or could not be decided."""
+
+    prefill: tuple[int, ...] | None
+    verify: tuple[int, ...] | None
+    draft_extend: tuple[int, ...] | None = None
+
+
+class LayoutSearch(Artefact):
+    """The layout that the draft's weights were trained on (None: no layout fits), and how much worse the next one is.
+
+    `difference` is in nats of the draft's first step, with its 95 % interval; `alike`: layouts that the text does not
+    tell apart from the first.
+    """
+
+    layout: tuple[int, ...] | None
+    fits: bool
+    alike: tuple[tuple[int, ...], ...]
+    runner_up: tuple[int, ...]
+    difference: float
+    low: float
+    high: float
+
+
+class PairedRow(Artefact):
+    """Accuracy at one depth on the trained states and on the served ones, same rows; the difference's 95 % interval."""
+
+    depth: int
+    rows: int
+    trained: float
+    served: float
+    difference_low: float
+    difference_high: float
+
+
+class LayoutDiff(Concluding):
+    """Notebook 03: the trained layout against the served one, by rule, by capture and by the draft's own weights.
+
+    `slots` and `kinds` (numbers of fault kinds) by phase; `conclusion` is the finding in a sentence.
+    """
+
+    trained: tuple[int, ...]
+    by_rule: PhaseLayout
+    rule_notes: tuple[str, ...]
+    captured: PhaseLayout
+    slots: dict[str, tuple[SlotRow, ...]]
+    kinds: dict[str, tuple[int, ...]]
+    search: LayoutSearch
+    serving: tuple[PairedRow, ...]
+    serving_rule: str
+    conclusion: str
+
+
+class CureRow(Artefact):
+    """One form of the cure: what it writes, and what the capture saw under it, slot by slot in each phase."""
+
+    form: str
+    ids: tuple[int, ...]
+    environment: dict[str, str]
+    changes: tuple[str, ...]
+    reason: str
+    diff: str
+    captured: PhaseLayout
+    slots: dict[str, tuple[SlotRow, ...]] = {}
+    embedding_rows: int
+    embedding_rows_bit_equal: int
+    outputs_as_plain: bool
+
+
+class Patch(Concluding):
+    """Notebook 04: the cures, proved by capture and undone; `applied_to`: which SGLang the source form edited."""
+
+    chosen: str
+    cures: tuple[CureRow, ...]
+    applied_to: ApplyTo = ApplyTo.SCRATCH
+    source_untouched: bool
+    undone: bool
+
+
+class PredictionRow(Artefact):
+    """The predicted speed-up and what it was predicted from."""
+
+    accept_length: float
+    round_s: float
+    step_s: float
+    speedup: float
+    break_even: float
+    limit: float
+
+
+class RungRow(Artefact):
+    """One rung of the ladder from today to the limit; `price` of a round in plain steps, `measured` or predicted."""
+
+    name: str
+    steps: int
+    accept_length: float
+    price: float
+    tok_per_s: float
+    speedup: float
+    measured: bool
+    assumes: str
+
+
+class VerdictRow(Artefact):
+    """A verdict: the kinds of fault named, those not told apart, in a sentence, and what to check next."""
+
+    named: tuple[int, ...]
+    candidates: tuple[int, ...]
+    enough_evidence: bool
+    summary: str
+    next_check: str
+
+
+class Rebenchmark(Concluding):
+    """Notebook 05: plain, as served and cured in one run, the prediction, the ladder and the two verdicts."""
+
+    form: str
+    rate_rule: str
+    accept_rule: str
+    plain: ArmResult
+    as_served: ArmResult
+    cured: ArmResult
+    same_outputs: tuple[bool, ...]
+    round_costs: dict[int, float]  # draft steps -> plain decode steps that a round costs
+    prediction: PredictionRow
+    replayed_acceptance_by_position: tuple[float, ...]
+    ladder: tuple[RungRow, ...] = ()
+    verdict: VerdictRow | None = None  # of the draft as served
+    verdict_cured: VerdictRow | None = None
+
+
+ARTEFACTS: dict[str, type[Concluding]] = {
+    "01_throughput": Throughput,
+    "02_accuracy": Accuracy,
+    "03_layout": LayoutDiff,
+    "04_patch": Patch,
+    "05_rebenchmark": Rebenchmark,
+}

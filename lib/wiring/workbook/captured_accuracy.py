@@ -1,0 +1,113 @@
+"""Captured requests against the reference: every slot in every phase, and the draft's accuracy on what it was fed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+
+from wiring.accuracy.counting import CountingRule
+from wiring.accuracy.evaluation import RULE
+from wiring.accuracy.target_head import TargetHead
+from wiring.capture.matching import Comparison, LayoutDifference, Norm, Rows, compare_slots, diff_layouts
+from wiring.capture.served_accuracy import ServedText, ServingAccuracy, as_text, from_the_start, serving_accuracy
+from wiring.errors import WiringError
+from wiring.layers import Layout, Phase
+from wiring.model.eagle3 import Eagle3Draft
+from wiring.model.target_reference import ReferenceTarget
+from wiring.workbook.captured_states import CapturedRequest
+
+# What the draft is fed at a position: in the prompt by the prefill, later after each verify. What verify itself put out
+# stands in where that was not captured.
+FED = (Phase.VERIFY, Phase.DRAFT_EXTEND, Phase.PREFILL)  # later ones count
+
+
+def compare_phases(
+    captured: Sequence[CapturedRequest], reference: ReferenceTarget, norm: Norm | None = None, **settings
+) -> dict[Phase, Comparison]:
+    """Compare every captured phase with every boundary, shift and transform; the reference runs on the whole texts.
+
+    `norm` is the target's final norm (`wiring.checkpoints.target_files.final_norm`); `settings` as `compare_slots` takes them.
+    """
+    whole = [reference.forward(request.tokens[None]).boundaries[:, 0] for request in captured]  # [L+1, N, H] each
+    rows = Rows.whole([len(request.tokens) for request in captured])
+    stack = torch.cat(whole, 1)
+    del whole
+    found = {}
+    for phase in Phase:
+        having = [i for i, request in enumerate(captured) if phase in request.states]
+        if not having:
+            continue
+        positions = torch.cat([captured[i].positions[phase] for i in having])
+        texts = torch.cat([torch.full((len(captured[i].positions[phase]),), i) for i in having])
+        states = torch.cat([captured[i].states[phase] for i in having])  # [M, n*H]
+        found[phase] = compare_slots(
+            states.view(len(states), -1, reference.hidden_size),
+            stack,
+            served_rows=Rows(positions, texts),
+            reference_rows=rows,
+            norm=norm,
+            **settings,
+        )
+    return found
+
+
+def phase_differences(
+    trained: Layout, comparisons: Mapping[Phase, Comparison], num_layers: int | None = None
+) -> dict[Phase, LayoutDifference]:
+    """What each phase's slots are against the trained layout."""
+    return {phase: diff_layouts(trained, one.matches, num_layers) for phase, one in comparisons.items()}
+
+
+def served_texts(
+    captured: Sequence[CapturedRequest],
+    reference: ReferenceTarget,
+    layout: Layout,
+    count: Literal["output", "all"] = "output",
+) -> tuple[ServedText, ...]:
+    """Each request with what the draft was fed and the reference's states in the trained layout.
+
+    count: "output" counts the generated tokens, as trainers count the assistant's; "all" the prompt's too.
+    Raises WiringError when a request has no state at position 0, or slots of another number than the layout.
+    """
+    texts = []
+    for i, request in enumerate(captured):
+        phases = [phase for phase in FED if phase in request.states]
+        positions = torch.cat([request.positions[phase] for phase in phases])
+        states = torch.cat([request.states[phase] for phase in phases])  # [M, n*H]
+        served = from_the_start(positions, states.view(len(states), -1, reference.hidden_size))
+        if served.shape[1] != len(layout):
+            raise WiringError(
+                "the server feeds another number of slots than the draft was trained on",
+                where=f"request {i}",
+                expected=f"{len(layout)} for the layout {tuple(layout)}",
+                found=served.shape[1],
+            )
+        seen = reference.forward(request.tokens[None])
+        mask = torch.ones(len(request.tokens), dtype=torch.int64)
+        if count == "output":
+            mask[: request.prompt_len] = 0
+        trained = seen.boundaries[list(layout), 0].transpose(0, 1).cpu()  # [N, n, H]
+        texts.append(as_text(f"request {i}", request.tokens, mask, served, trained, seen.last_hidden[0].cpu()))
+    return tuple(texts)
+
+
+def captured_accuracy(
+    draft: Eagle3Draft,
+    captured: Sequence[CapturedRequest],
+    reference: ReferenceTarget,
+    layout: Layout,
+    depths: int,
+    *,
+    rule: CountingRule | str = RULE,
+    count: Literal["output", "all"] = "output",
+    seed: int = 0,
+) -> ServingAccuracy:
+    """The draft on the captured states beside the reference's states of the trained layout, on the same rows.
+
+    The labels are the reference target's own choices. Raises WiringError as `served_texts` and `serving_accuracy`.
+    """
+    texts = served_texts(captured, reference, layout, count)
+    head = TargetHead(reference.head.weight.detach())
+    return serving_accuracy(draft, texts, layout, depths, head, rule=rule, seed=seed)

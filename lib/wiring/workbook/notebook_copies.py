@@ -1,0 +1,63 @@
+"""Copies of the notebooks for one case, to be run by hand: the parameters set, no outputs, the originals untouched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from wiring.checkpoints.atomic import write_text
+from wiring.errors import WiringError
+from wiring.workbook import notebook_files as files_notebook
+from wiring.workbook.notebook_parameters import TAG, open_notebook
+from wiring.workbook.run_folder import is_run_folder
+from wiring.workbook.run_notebooks import Plan
+
+FOLDER = "by-hand"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Where the copies lie, and the names of those written now and of those that were there and stay as they are."""
+
+    folder: Path
+    written: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def copy_notebooks(plan: Plan, measure: Literal["live", "recorded"] = "live") -> Copies:
+    """Write the plan's notebooks into <run folder>/by-hand; a copy that is there already is the reader's and stays.
+
+    Each copy has a second parameters cell, as papermill would inject it: the profile, the run folder and `measure`.
+    Raises WiringError where the run folder is somebody else's, or a chain is at work in it.
+    """
+    if measure not in ("live", "recorded"):
+        raise WiringError("unknown way to measure", where="measure", expected="live or recorded", found=repr(measure))
+    folder, goal = plan.folder, plan.folder.path / FOLDER
+    folder.create()
+    written, kept = [], []
+    with folder.locked():
+        if not is_run_folder(folder.path):
+            folder.sign(plan.profile, {})
+        for link in plan.links:
+            path = goal / f"{link.name}.ipynb"
+            if path.exists():
+                kept.append(link.name)
+                continue
+            write_text(path, _copy(plan.sources[link.name], {**plan.values[link.name], "measure": measure}))
+            written.append(link.name)
+    return Copies(goal, tuple(written), tuple(kept))
+
+
+def _copy(source: Path, values: dict[str, object]) -> str:
+    nbformat = files_notebook.nbformat()
+    notebook = open_notebook(source)
+    (at,) = (number for number, cell in enumerate(notebook.cells) if TAG in cell.metadata.get("tags", []))
+    lines = ["# Set for this case; the cell above holds the defaults", *(f"{k} = {v!r}" for k, v in values.items())]
+    cell = nbformat.v4.new_code_cell("\n".join(lines), id="injected-parameters")
+    cell.metadata["tags"] = ["injected-parameters"]
+    notebook.cells.insert(at + 1, cell)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.execution_count, cell.outputs = None, []
+    return nbformat.writes(notebook) + "\n"

@@ -1,0 +1,39 @@
+"""The two verdicts of a case, as served and cured, in the form in which an artefact keeps them, and their claims."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from wiring.bench.speedup_breakdown import Ladder
+from wiring.diagnosis.verdict import Verdict
+from wiring.workbook.artefacts import RungRow, VerdictRow
+from wiring.workbook.check import Claim, equals
+from wiring.workbook.profile import Expected
+
+
+def verdict_row(verdict: Verdict) -> VerdictRow:
+    """What an artefact keeps of a verdict."""
+    return VerdictRow(**{name: getattr(verdict, name) for name in VerdictRow.model_fields})
+
+
+def rung_rows(ladder: Ladder) -> tuple[RungRow, ...]:
+    """What an artefact keeps of a ladder."""
+    kept = RungRow.model_fields.keys() - {"steps"}
+    return tuple(
+        RungRow(steps=rung.setting.steps, **{f.name: getattr(rung, f.name) for f in fields(rung) if f.name in kept})
+        for rung in ladder.rungs
+    )
+
+
+def verdict_claims(as_served: Verdict, cured: Verdict, expected: Expected) -> tuple[Claim, Claim]:
+    """That the faults are named as served, and that they are gone once cured; order does not matter."""
+    text, named = "kinds of fault named in the draft as served", tuple(sorted(as_served.named))
+    if expected.faults is None:
+        found = Claim(claim=text, expected="one or more", actual=str(named or "none"), holds=bool(named))
+    else:
+        found = equals(text, expected=tuple(sorted(expected.faults)), actual=named)
+    gone = equals(
+        "control: kinds named in the cured draft", expected=tuple(sorted(expected.faults_cured)),
+        actual=tuple(sorted(cured.named)),
+    )  # fmt: skip
+    return found, gone

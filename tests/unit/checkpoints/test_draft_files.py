@@ -1,0 +1,259 @@
+"""Flat draft checkpoints: every tensor is accounted for, each fault named with its file, tensor and both sides."""
+
+import json
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from wiring.checkpoints.draft_config import Eagle3Config
+from wiring.checkpoints.draft_files import read_draft
+from wiring.checkpoints.tensor_files import read_json
+from wiring.errors import WiringError
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 40, "draft_vocab_size": 10,
+    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]},
+}  # fmt: skip
+SHAPES = {  # written out by hand: q 4 x 6, k and v 2 x 6, from twice the width; fc from three states
+    "fc.weight": (16, 48), "midlayer.self_attn.q_proj.weight": (24, 32), "midlayer.self_attn.k_proj.weight": (12, 32),
+    "midlayer.self_attn.v_proj.weight": (12, 32), "midlayer.self_attn.o_proj.weight": (16, 24),
+    "midlayer.mlp.gate_proj.weight": (24, 16), "midlayer.mlp.up_proj.weight": (24, 16),
+    "midlayer.mlp.down_proj.weight": (16, 24), "midlayer.input_layernorm.weight": (16,),
+    "midlayer.hidden_norm.weight": (16,), "midlayer.post_attention_layernorm.weight": (16,), "norm.weight": (16,),
+    "lm_head.weight": (10, 16),
+}  # fmt: skip
+
+
+def write_draft(folder, config=CONFIG, change=lambda tensors: None, shards=False):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    g = torch.Generator().manual_seed(0)
+    tensors = {name: torch.randn(shape, generator=g).bfloat16() for name, shape in SHAPES.items()}
+    ids = torch.arange(10) * 4 + 1
+    tensors["d2t"], tensors["t2d"] = ids - torch.arange(10), torch.zeros(40, dtype=torch.bool).scatter(0, ids, True)
+    change(tensors)
+    if not shards:
+        save_file(tensors, folder / "model.safetensors")
+        return tensors
+    names = sorted(tensors)
+    parts = {"model-1.safetensors": names[:6], "model-2.safetensors": names[6:]}
+    for file, held in parts.items():
+        save_file({name: tensors[name] for name in held}, folder / file)
+    index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return tensors
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_reads_every_tensor_as_stored(tmp_path, shards):
+    written = write_draft(tmp_path, shards=shards)
+    draft = read_draft(tmp_path)
+    assert draft.folder == tmp_path and draft.config == CONFIG
+    assert draft.producer == "specforge" and draft.findings == ()
+    assert len(draft.tensors) == len(written)
+    for name, tensor in written.items():
+        read = draft.tensors[name.replace("midlayer.", "layers.0.")]
+        assert torch.equal(read, tensor) and read.dtype == tensor.dtype
+
+
+def test_a_copy_of_the_embedding_and_a_missing_t2d_are_fine(tmp_path):
+    def change(tensors):
+        tensors["embed_tokens.weight"] = torch.zeros(40, 16)
+        del tensors["t2d"]
+
+    write_draft(tmp_path, change=change)
+    assert "embed_tokens.weight" in read_draft(tmp_path).tensors
+
+
+def set_to(name, value):
+    return lambda tensors: tensors.__setitem__(name, value)
+
+
+@pytest.mark.parametrize(("change", "kind", "where", "evidence"), [
+    (lambda t: t.pop("midlayer.mlp.up_proj.weight"), "missing tensor", "midlayer.mlp.up_proj.weight",
+     r"expected \[24, 16\], found nothing"),
+    (lambda t: (t.pop("d2t"), t.pop("t2d")), "missing tensor", "d2t", r"expected \[10\]"),
+    (set_to("fc.weight", torch.zeros(16, 50)), "wrong shape", "fc.weight",
+     r"expected \[16, 48\].*found \[16, 50\]"),
+    (set_to("lm_head.weight", torch.zeros(40, 16)), "wrong shape", "lm_head.weight",
+     r"expected \[10, 16\].*found \[40, 16\]"),
+    (set_to("norm.weight", torch.full((16,), float("nan"))), "not finite", "norm.weight", "NaN"),
+    (set_to("fc.weight", torch.zeros(16, 48, dtype=torch.float8_e4m3fn)), "number format", "fc.weight", "float8"),
+    (set_to("midlayer.self_attn.q_norm.weight", torch.ones(6)), "unused tensor", "q_norm", "nothing reads it"),
+    (set_to("layers.0.mlp.up_proj.weight", torch.zeros(24, 16)), "held twice", "up_proj", "also holds it as"),
+    (set_to("d2t", torch.arange(10) * 4 + 1), "vocabulary map", "d2t",
+     r"expected target ids 0\.\.39, found draft id 8 -> 41"),
+    (set_to("d2t", torch.full((10,), 0.5)), "vocabulary map", "d2t", "no row of torch.int64"),
+    (set_to("t2d", torch.zeros(40, dtype=torch.bool)), "vocabulary map", "t2d", "disagree on 10 ids"),
+    (lambda t: (t.pop("d2t"), t.update(t2d=torch.ones(40, dtype=torch.bool))), "vocabulary map", "t2d",
+     "expected 10 marked ids by the config, found 40"),
+])  # fmt: skip
+def test_a_fault_in_the_tensors_is_an_error_finding(tmp_path, change, kind, where, evidence):
+    write_draft(tmp_path, change=change)
+    errors = read_draft(tmp_path, strict=False).errors
+    assert [error.kind for error in errors] == [kind]
+    assert where in errors[0].where and str(tmp_path) in errors[0].where
+    assert re.search(evidence, errors[0].evidence)
+    with pytest.raises(WiringError, match=re.escape(where.split(".")[-1]) + ".*do not fit: .*" + evidence):
+        read_draft(tmp_path)
+
+
+def test_many_faults_are_told_as_three_and_a_number(tmp_path):
+    def change(tensors):
+        for name in ("up_proj", "gate_proj", "down_proj"):
+            del tensors[f"midlayer.mlp.{name}.weight"]
+        tensors["norm.weight"] = torch.zeros(3)
+        tensors["lm_head.weight"] = torch.zeros(3)
+
+    write_draft(tmp_path, change=change)
+    with pytest.raises(WiringError, match=r"found nothing; .*found nothing; .*found nothing; and 2 more"):
+        read_draft(tmp_path)
+
+
+def test_a_leftover_tensor_is_named_and_kept(tmp_path):
+    write_draft(tmp_path, change=set_to("mask_hidden", torch.zeros(16)))
+    draft = read_draft(tmp_path)
+    (finding,) = draft.findings
+    assert (finding.kind, finding.severity) == ("unused tensor", "warning")
+    assert finding.where.endswith("model.safetensors: tensor mask_hidden") and "[16]" in finding.evidence
+
+
+def test_the_width_of_fc_decides_the_slots(tmp_path):
+    write_draft(tmp_path, change=set_to("fc.weight", torch.zeros(16, 64)))
+    draft = read_draft(tmp_path)
+    assert draft.shape.num_slots == 4
+    (finding,) = draft.findings
+    assert (finding.kind, finding.severity) == ("slot count", "warning")
+    assert finding.evidence == "fc takes 4 states of width 16, the config names 3"
+    assert draft.layout_hint(12) == (None, "eagle_config.eagle_aux_hidden_state_layer_ids names 3 layers, "
+                                     "fc takes 4 states")  # fmt: skip
+
+
+def test_one_vocabulary_map_is_enough(tmp_path):
+    written = write_draft(tmp_path / "a", change=lambda t: t.pop("d2t"))
+    draft = read_draft(tmp_path / "a")
+    assert (torch.arange(10) + draft.tensors["d2t"]).tolist() == written["t2d"].nonzero().flatten().tolist()
+    assert [finding.severity for finding in draft.findings] == ["note"]
+    written = write_draft(tmp_path / "b", change=lambda t: t.update(d2t=t["d2t"].int(), t2d=t["t2d"].to(torch.uint8)))
+    read = read_draft(tmp_path / "b").tensors
+    assert (read["d2t"].dtype, read["t2d"].dtype) == (torch.int64, torch.bool)
+
+
+@pytest.mark.parametrize(("field", "value", "message"), [
+    ("hidden_size", None, r"config\.json: the draft's hidden_size is missing.*a whole number above 0"),
+    ("intermediate_size", -3, "intermediate_size is not a size"),
+    ("num_key_value_heads", 3, "heads do not divide"),
+    ("draft_vocab_size", 41, "more ids than the target"),
+    ("rope_scaling", {"type": "longrope", "factor": 40}, "RoPE scaling = longrope"),
+    ("rope_scaling", {"type": "linear"}, "linear needs a factor"),
+    ("rope_scaling", {"type": "linear", "factor": -1}, "factor is out of its range"),
+    ("partial_rotary_factor", 0.5, "partial_rotary_factor = 0.5"),
+    ("hidden_act", "mish", "hidden_act = mish"),
+    ("kv_lora_rank", 512, "latent attention"),
+    ("architectures", ["Eagle3DeepseekV2ForCausalLM"], "not implemented here.*Eagle3DeepseekV2ForCausalLM"),
+    ("quantization_config", {"quant_method": "fp8"}, "quantised weights"),
+    ("eagle_config", {"use_aux_hidden_state": False}, "without target states"),
+    ("eagle_config", {"parallel_draft_step": 4}, "parallel draft steps"),
+])  # fmt: skip
+def test_a_config_that_asks_for_another_draft_is_refused(tmp_path, field, value, message):
+    write_draft(tmp_path, CONFIG | {field: value})
+    with pytest.raises(WiringError, match=message):
+        read_draft(tmp_path)
+    with pytest.raises(WiringError, match=message):  # also where findings are only listed
+        read_draft(tmp_path, strict=False)
+
+
+@pytest.mark.parametrize(("producer", "meaning", "flag", "expected"), [  # head_norm, norm_output
+    ("specforge", "", None, (True, False)),
+    ("specforge", "", True, (True, False)),
+    ("specforge", "", False, (False, False)),
+    ("sglang", "", None, (True, False)),
+    ("sglang", "", True, (True, True)),
+    ("specforge", "feedback", True, (True, True)),
+    ("specforge", "feedback", False, (True, False)),
+    ("sglang", "head", False, (False, False)),
+])  # fmt: skip
+def test_norm_output_means_what_its_reader_means(producer, meaning, flag, expected):
+    config = CONFIG | ({} if flag is None else {"norm_output": flag})
+    shape = Eagle3Config.from_dict(config, producer=producer, norm_output=meaning)
+    assert (shape.head_norm, shape.norm_output) == expected
+    assert ("norm.weight" in shape.required_shapes()) == any(expected)
+
+
+def test_what_readers_take_differently_is_a_warning(tmp_path):
+    changes = {"norm_output": True, "norm_before_residual": True, "rope_theta": 5.0, "attention_bias": True,
+               "rope_parameters": {"rope_theta": 6.0, "rope_type": "default"}}  # fmt: skip
+    write_draft(tmp_path, CONFIG | changes)
+    draft = read_draft(tmp_path)
+    assert {(f.kind, f.severity) for f in draft.findings} == {
+        ("norm_output", "warning"), ("norm_before_residual", "warning"), ("rope", "warning"), ("bias", "note"),
+    }  # fmt: skip
+    assert draft.shape.rope_theta == 6.0 and not draft.shape.norm_before_residual and not draft.shape.attention_bias
+    assert "norm_output" not in {f.kind for f in read_draft(tmp_path, norm_output="head").findings}
+    with pytest.raises(WiringError, match="not a producer of drafts"):
+        read_draft(tmp_path, producer="somebody")
+    with pytest.raises(WiringError, match="two meanings"):
+        read_draft(tmp_path, norm_output="both")
+
+
+def test_defaults_and_spellings_of_the_config():
+    bare = {k: CONFIG[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")}
+    shape = Eagle3Config.from_dict(bare)
+    assert (shape.num_kv_heads, shape.head_dim, shape.draft_vocab_size, shape.num_slots) == (4, 4, 40, 3)
+    assert (shape.rope_theta, shape.target_hidden_size, shape.has_vocab_map) == (10000.0, 16, False)
+    new_spelling = {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}
+    assert Eagle3Config.from_dict(bare | new_spelling).rope_theta == 5e5
+    old = {"rope_theta": 7e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    rope = Eagle3Config.from_dict(bare | new_spelling | old).rope  # transformers lets rope_scaling replace the other
+    assert (rope.type, rope.theta, rope.factor, rope.flavour) == ("linear", 7e5, 2.0, "specforge")
+    assert Eagle3Config.from_dict(bare | {"rope_theta": 1e6, "rope_scaling": None}).rope_theta == 1e6
+    four = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2, 3]}}
+    assert Eagle3Config.from_dict(bare | four).num_slots == 4
+    assert Eagle3Config.from_dict(bare | four | {"num_aux_hidden_states": 2}).num_slots == 2
+
+
+def test_files_that_are_not_there_or_not_whole(tmp_path):
+    with pytest.raises(WiringError, match="config is missing"):
+        read_draft(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(WiringError, match="cannot be read as JSON"):
+        read_draft(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(WiringError, match=r"no weights here.*expected model\.safetensors, .*training_state\.pt"):
+        read_draft(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    with pytest.raises(WiringError, match=r"pytorch_model\.bin: the file is cut off or is no torch file"):
+        read_draft(tmp_path)
+    (tmp_path / "pytorch_model.bin").unlink()
+    write_draft(tmp_path)
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(WiringError, match=r"model\.safetensors: not a whole safetensors file"):
+        read_draft(tmp_path)
+
+
+def test_index_and_shards_that_disagree(tmp_path):
+    write_draft(tmp_path, shards=True)
+    (tmp_path / "model-2.safetensors").rename(tmp_path / "elsewhere")
+    with pytest.raises(WiringError, match=r"model-2\.safetensors: a safetensors shard is missing"):
+        read_draft(tmp_path)
+    write_draft(tmp_path, shards=True)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    index["weight_map"]["norm.weight"] = "model-1.safetensors"
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(WiringError, match=r"model-1\.safetensors: the index promises tensor norm\.weight"):
+        read_draft(tmp_path)
+    del index["weight_map"]["norm.weight"]
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(WiringError, match=r"model-2\.safetensors: the shard holds tensor norm\.weight"):
+        read_draft(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"eagle_config": ' + "9" * 5000 + "}"])
+def test_json_that_python_gives_up_on_is_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(WiringError, match="config.json: the config cannot be read as JSON"):
+        read_json(tmp_path / "config.json", "the config")

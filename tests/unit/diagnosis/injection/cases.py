@@ -1,0 +1,78 @@
+"""Every case by a neutral name: single plants, pairs and healthy servers, measured by one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import plants_draft
+import plants_server
+import plants_states
+from healthy_servers import HEALTHY
+from measured_evidence import examine
+from planted_server import Server
+from planting import Ground, Plant, healthy
+
+from wiring.diagnosis.verdict import Verdict, diagnose
+from wiring.logs.evidence import Evidence
+
+PLANTS: tuple[Plant, ...] = tuple(
+    sorted((*plants_states.PLANTS, *plants_draft.PLANTS, *plants_server.PLANTS), key=lambda plant: plant.kind)
+)
+_BY = {(plant.kind, plant.strength): plant for plant in PLANTS}
+# Two at once. The second is looked for again when the first that is named is cured.
+PAIRS: tuple[tuple[Plant, Plant], ...] = tuple((_BY[a], _BY[b]) for a, b in (
+    ((1, "strong"), (24, "strong")), ((12, "strong"), (5, "strong")), ((9, "strong"), (18, "strong")),
+    ((21, "weak"), (15, "strong")), ((11, "weak"), (14, "strong")), ((16, "strong"), (6, "strong")),
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """`planted`: the plants, in the order in which they were put; none in a healthy server."""
+
+    name: str
+    planted: tuple[Plant, ...]
+    evidence: Evidence
+    verdict: Verdict
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """The expected answer."""
+        return tuple(plant.kind for plant in self.planted)
+
+    @property
+    def ranked(self) -> tuple[int, ...]:
+        """The verdict's kinds, best first."""
+        return tuple(candidate.kind for candidate in self.verdict.ranking)
+
+
+class Cases:
+    """Measures each case once, when it is asked for."""
+
+    def __init__(self, ground: Ground):
+        self.ground = ground
+        self._made: dict[tuple, Case] = {}
+
+    def planted(self, *plants: Plant) -> Case:
+        """A server with these faults."""
+
+        def make() -> Server:
+            server = healthy(self.ground)
+            for plant in plants:
+                server = plant.apply(self.ground, server)
+            return server
+
+        return self._case(tuple(plants), make)
+
+    def healthy(self, index: int) -> Case:
+        """One of the healthy servers."""
+        return self._case((), lambda: HEALTHY[index](self.ground), index)
+
+    def _case(self, plants: tuple[Plant, ...], make: Callable[[], Server], index: int = -1) -> Case:
+        key = *((plant.kind, plant.strength) for plant in plants), index
+        if key not in self._made:
+            name = f"case {len(self._made):02}"
+            evidence = examine(self.ground.bench, make(), name)
+            self._made[key] = Case(name, plants, evidence, diagnose(evidence))
+        return self._made[key]

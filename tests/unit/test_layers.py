@@ -1,0 +1,48 @@
+"""The one numbering: dialects, defaults, and what a layout may be."""
+
+import pytest
+
+from wiring.errors import WiringError
+from wiring.layers import IdConvention, default_layout, describe, from_boundaries, parse_layout, to_boundaries
+
+
+def test_output_ids_name_the_layer_whose_output_is_captured():
+    # The case: the -1 convention asks for the embedding and the outputs of layers 2 and 30.
+    assert to_boundaries([-1, 2, 30], IdConvention.OUTPUT_ID) == (0, 3, 31)
+    assert to_boundaries([0, 3, 31], IdConvention.INPUT_ID) == (0, 3, 31)
+
+
+@pytest.mark.parametrize("dialect", IdConvention)
+def test_dialects_round_trip(dialect):
+    assert to_boundaries(from_boundaries((0, 3, 31, 59), dialect), dialect) == (0, 3, 31, 59)
+
+
+def test_default_layout_of_the_61_layer_target():
+    assert default_layout(61) == (2, 30, 58)
+
+
+def test_default_layout_refuses_a_shallow_target():
+    with pytest.raises(WiringError, match="too shallow.*found 4 layers"):
+        default_layout(4)
+
+
+@pytest.mark.parametrize("text", ["0,3,31", "(0, 3, 31)", "[0,3,31]", " 0 , 3, 31 "])
+def test_layouts_are_read_with_or_without_brackets(text):
+    assert parse_layout(text, 61) == (0, 3, 31)
+
+
+@pytest.mark.parametrize(
+    "text, message", [("a,b", "not a layout"), ("", "not a layout"), ("0,99", "boundary 99"), ("-1,3", "boundary -1")]
+)
+def test_bad_layouts_say_what_is_wrong(text, message):
+    with pytest.raises(WiringError, match=message):
+        parse_layout(text, 61)
+
+
+def test_boundaries_in_words():
+    assert [describe(b, 61) for b in (0, 3, 61)] == ["embedding", "after 3 layers", "after the last layer"]
+
+
+def test_an_error_names_where_what_and_the_remedy():
+    error = WiringError("wrong width", where="fc.weight", expected="192", found="256", remedy="Check the layout")
+    assert str(error) == "fc.weight: wrong width (expected 192, found 256). Check the layout."
