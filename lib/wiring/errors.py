@@ -4,22 +4,31 @@ from __future__ import annotations
 
 
 class WiringError(Exception):
-    """A problem in the user's input or machine, told in one sentence and a remedy.
+    """A problem in the user's input or on the user's machine.
 
-    `where` names the file, field, port or process; `expected` and `found` are the two sides of the
-    mismatch; `remedy` is the next thing to do. Empty parts are left out of the message.
+    `code` names the kind of problem in kebab case ("layout-not-numbers"); programs and tests rely on it, and it never
+    changes when the wording does. `problem` is the sentence; `where` names the file, field, port or process;
+    `expected` and `found` are the two sides of the mismatch; `remedy` says what to do next. Empty parts are left out
+    of the message.
     """
 
     def __init__(
-        self, problem: str, *, where: object = "", expected: object = "", found: object = "", remedy: str = ""
+        self,
+        problem: str,
+        *,
+        code: str = "",
+        where: object = "",
+        expected: object = "",
+        found: object = "",
+        remedy: str = "",
     ):
-        self.problem, self.where, self.remedy = problem, str(where), remedy
+        self.code, self.problem, self.where, self.remedy = code, problem, str(where), remedy
         self.expected, self.found = str(expected), str(found)
         super().__init__(self._sentence())
 
     def as_json(self) -> dict[str, str]:
-        """The parts, and the whole as `message`; an empty part is an empty string."""
-        parts = ("problem", "where", "expected", "found", "remedy")
+        """Return the parts by name and the whole sentence as `message`; an empty part is an empty string."""
+        parts = ("code", "problem", "where", "expected", "found", "remedy")
         return {"message": str(self)} | {name: getattr(self, name) for name in parts}
 
     def _sentence(self) -> str:
@@ -31,4 +40,4 @@ class WiringError(Exception):
 
 
 class UnreadForward(WiringError):
-    """A draft that is whole, but asks for a forward pass that the workbook does not have: no number can be computed."""
+    """The draft asks for a forward pass that the workbook does not implement, so no accuracy can be computed."""

@@ -29,9 +29,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="decides documents and first weights (default 0)")
     parser.add_argument("--only", choices=STAGES, action="append", help="make this part only; may be given again")
     parser.add_argument(
-        "--draft-seeds", type=int, default=1, metavar="N",
+        "--draft-seeds",
+        type=int,
+        default=1,
+        metavar="N",
         help="train N drafts, from the seed and those after it, and measure all; the first is kept (default 1)",
-    )  # fmt: skip
+    )
     parser.add_argument("--smoke", action="store_true", help="train for a few steps only, to try the machinery")
     return parser
 

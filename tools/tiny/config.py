@@ -68,9 +68,14 @@ class DraftSizes:
 def target_config(sizes: TargetSizes, dtype: str = "bfloat16") -> dict[str, Any]:
     """The target's config.json, with every key that transformers 5 and SGLang 0.5.23 read for DeepSeek-V3."""
     yarn = {
-        "rope_type": "yarn", "factor": sizes.yarn_factor, "original_max_position_embeddings": sizes.yarn_original,
-        "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
-    }  # fmt: skip
+        "rope_type": "yarn",
+        "factor": sizes.yarn_factor,
+        "original_max_position_embeddings": sizes.yarn_original,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    }
     return {
         "architectures": ["DeepseekV3ForCausalLM"],
         "model_type": "deepseek_v3",

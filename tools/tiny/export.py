@@ -54,9 +54,11 @@ def _joined(target: StackedTarget) -> Iterator[tuple[str, Tensor]]:
 def _constants(sizes: TargetSizes) -> Iterator[tuple[str, Tensor]]:
     """Norm weights inside the layers, which are ones, and the routers' selection biases, which are zeros."""
     widths = {
-        "self_attn.q_a_layernorm": sizes.q_rank, "self_attn.kv_a_layernorm": sizes.kv_rank,
-        "input_layernorm": sizes.hidden, "post_attention_layernorm": sizes.hidden,
-    }  # fmt: skip
+        "self_attn.q_a_layernorm": sizes.q_rank,
+        "self_attn.kv_a_layernorm": sizes.kv_rank,
+        "input_layernorm": sizes.hidden,
+        "post_attention_layernorm": sizes.hidden,
+    }
     for layer in range(sizes.layers):
         for name, width in widths.items():
             yield f"model.layers.{layer}.{name}.weight", torch.ones(width)

@@ -12,10 +12,17 @@ def write_tokenizer(folder: Path) -> None:
     """Write tokenizer.json and tokenizer_config.json, which AutoTokenizer loads. A text gets no extra token."""
     bos, eos, pad, unknown = SPECIAL
     special = [
-        {"id": IDS[word], "content": word, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
+        {
+            "id": IDS[word],
+            "content": word,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
         for word in SPECIAL
-    ]  # fmt: skip
+    ]
     write_json(
         folder / "tokenizer.json",
         {

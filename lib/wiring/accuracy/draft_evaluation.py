@@ -135,9 +135,12 @@ def _check_depth(boundaries: Layout, num_layers: int, states: str | Path) -> Non
         check_layout(boundaries, num_layers)
     except WiringError as error:
         raise WiringError(
-            f"stored {error.problem}", where=states, expected=error.expected, found=error.found,
+            f"stored {error.problem}",
+            where=states,
+            expected=error.expected,
+            found=error.found,
             remedy="Correct boundaries.json or --stored, or give the target that made the states",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _target_folder(target: str | Path | None, checkpoint: DraftCheckpoint) -> Path:

@@ -232,10 +232,12 @@ def _checked(name: str, other: Client | None, keep_cache: bool) -> Factor:
     factor = FACTORS[name]
     if factor.flag and other is None:
         raise WiringError(
-            f"{name} is chosen when a server starts: one server cannot show both sides", where="--factor",
-            expected="a second server (--against URL)", found="one server",
+            f"{name} is chosen when a server starts: one server cannot show both sides",
+            where="--factor",
+            expected="a second server (--against URL)",
+            found="one server",
             remedy=f"Start the same server once more, on another port, with {factor.flag}, and name it with --against",
-        )  # fmt: skip
+        )
     if not factor.flag and other is not None:
         raise WiringError(f"{name} is tried on one server", where="--against", expected="nothing", found=other.url)
     if name == "flush" and keep_cache:
@@ -248,9 +250,11 @@ def _steps(client: Client) -> int:
     steps = info.get("speculative_num_steps")
     if not steps:
         raise WiringError(
-            "this server decodes without a draft, so there is no acceptance to compare", where=client.url,
-            expected="speculative_num_steps", found=steps,
-        )  # fmt: skip
+            "this server decodes without a draft, so there is no acceptance to compare",
+            where=client.url,
+            expected="speculative_num_steps",
+            found=steps,
+        )
     return int(steps)
 
 
@@ -260,9 +264,12 @@ def _resolved_values(factor: Factor, client: Client, other: Client) -> tuple[Any
     values = read(first.get(name)), read(second.get(name))
     if values[0] == values[1]:
         raise WiringError(
-            "both servers are alike in this", where=f"{client.url} and {other.url}, {name}",
-            expected="two values", found=values[0], remedy=f"Start one of them with {factor.flag}",
-        )  # fmt: skip
+            "both servers are alike in this",
+            where=f"{client.url} and {other.url}, {name}",
+            expected="two values",
+            found=values[0],
+            remedy=f"Start one of them with {factor.flag}",
+        )
     return values
 
 

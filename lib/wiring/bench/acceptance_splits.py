@@ -122,9 +122,7 @@ def from_rounds(rounds: Sequence[int], prompt: int | None = None, **condition: b
     return Request(histogram, prompt, condition)
 
 
-def from_meta(
-    meta: Mapping[str, Any], prompt: int | None = None, **condition: bool | int | float | str
-) -> Request:
+def from_meta(meta: Mapping[str, Any], prompt: int | None = None, **condition: bool | int | float | str) -> Request:
     """A request from the `meta_info` of SGLang's /generate, 0.5.9 and later; cached and prompt tokens come along.
 
     Raises WiringError where it holds no histogram (older releases, or a server without a draft).
@@ -132,10 +130,12 @@ def from_meta(
     name = next((n for n in _HISTOGRAMS if meta.get(n)), None)
     if name is None:
         raise WiringError(
-            "meta_info holds no histogram of accepted drafts", where="meta_info", expected=" or ".join(_HISTOGRAMS),
+            "meta_info holds no histogram of accepted drafts",
+            where="meta_info",
+            expected=" or ".join(_HISTOGRAMS),
             found=", ".join(sorted(k for k in meta if k.startswith("spec_"))) or "nothing about speculation",
             remedy="SGLang 0.5.9 and later give it, to requests that ran at least one round with a draft",
-        )  # fmt: skip
+        )
     known: dict[str, Any] = {}
     if isinstance(meta.get("cached_tokens"), int):
         known["cached"] = meta["cached_tokens"] > 0

@@ -148,9 +148,11 @@ def priced_round(trials: Iterable[Trial], plain: Iterable[Trial], setting: Specu
     ratios = [rounds[p] / steps[p] for p in rounds if p in steps]
     if not ratios:
         raise WiringError(
-            "no prompt was measured with and without the draft", where="round cost", expected="trials with rounds, and "
-            "plain trials on the same prompts", found=f"{len(rounds)} and {len(steps)} prompts",
-        )  # fmt: skip
+            "no prompt was measured with and without the draft",
+            where="round cost",
+            expected="trials with rounds, and plain trials on the same prompts",
+            found=f"{len(rounds)} and {len(steps)} prompts",
+        )
     price = median(ratios)
     error = None
     if len(ratios) > 2:
@@ -168,9 +170,11 @@ def fit_rounds(settings: Sequence[PricedRound]) -> RoundModel:
     """
     if len({p.setting for p in settings}) < 2:
         raise WiringError(
-            "the price of a round needs two settings or more", where="round cost",
-            expected="chains of two lengths, or more", found=f"{len({p.setting for p in settings})}",
-        )  # fmt: skip
+            "the price of a round needs two settings or more",
+            where="round cost",
+            expected="chains of two lengths, or more",
+            found=f"{len({p.setting for p in settings})}",
+        )
     chains_only = all(is_chain(p.setting) for p in settings)
     names = [BASE, CHAIN_STEP]
     if not chains_only:

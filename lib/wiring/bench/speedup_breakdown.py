@@ -99,9 +99,11 @@ def price_from_rates(tok_per_s: float, accept_length: float, plain_tok_per_s: fl
     """
     if min(tok_per_s, accept_length, plain_tok_per_s) <= 0:
         raise WiringError(
-            "rates and accept lengths are above zero", where="price of a round", expected="> 0",
+            "rates and accept lengths are above zero",
+            where="price of a round",
+            expected="> 0",
             found=f"{tok_per_s} tok/s, accept length {accept_length}, plain {plain_tok_per_s} tok/s",
-        )  # fmt: skip
+        )
     return accept_length * plain_tok_per_s / tok_per_s
 
 
@@ -185,19 +187,19 @@ def _rung(name: str, reach: _Reach, plain: float, served: Served, assumes: str) 
     return Rung(name, reach.setting, reach.accept_length, reach.price, served.tok_per_s, value, True, assumes)
 
 
-def _predicted(
-    name: str, reach: _Reach, plain: float, value: float, assumes: str, error: float | None = None
-) -> Rung:
+def _predicted(name: str, reach: _Reach, plain: float, value: float, assumes: str, error: float | None = None) -> Rung:
     return Rung(name, reach.setting, reach.accept_length, reach.price, plain * value, value, False, assumes, error)
 
 
 def _check_reachable(name: str, length: float, setting: Speculation) -> None:
     if not 1 <= length <= setting.steps + 1 + 1e-9:
         raise WiringError(
-            "rounds of this many steps cannot accept that much", where=f"accept length, {name}",
-            expected=f"1 to {setting.steps + 1} (steps + 1, bonus included)", found=length,
+            "rounds of this many steps cannot accept that much",
+            where=f"accept length, {name}",
+            expected=f"1 to {setting.steps + 1} (steps + 1, bonus included)",
+            found=length,
             remedy="Check whether the figure counts the bonus token, and what the server resolved the steps to",
-        )  # fmt: skip
+        )
 
 
 def _at(outlooks: Sequence[Outlook], setting: Speculation) -> Outlook:
@@ -205,9 +207,11 @@ def _at(outlooks: Sequence[Outlook], setting: Speculation) -> Outlook:
         if one.setting == setting:
             return one
     raise WiringError(
-        "the present setting has no outlook, so what another one gains cannot be told", where="tuned",
-        expected=_named(setting), found=", ".join(_named(o.setting) for o in outlooks),
-    )  # fmt: skip
+        "the present setting has no outlook, so what another one gains cannot be told",
+        where="tuned",
+        expected=_named(setting),
+        found=", ".join(_named(o.setting) for o in outlooks),
+    )
 
 
 def _best(outlooks: Sequence[Outlook], setting: Speculation) -> Outlook:

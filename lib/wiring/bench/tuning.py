@@ -55,9 +55,11 @@ def chain_marginals(by_position: Sequence[float], steps: int) -> tuple[float, ..
     given = tuple(by_position)
     if not given or not all(0 <= b <= a <= 1 for a, b in zip((1.0, *given), given, strict=False)):
         raise WiringError(
-            "not acceptance by position", where="by_position",
-            expected="shares of rounds from 0 to 1 that never rise", found=given,
-        )  # fmt: skip
+            "not acceptance by position",
+            where="by_position",
+            expected="shares of rounds from 0 to 1 that never rise",
+            found=given,
+        )
     before = given[-2] if len(given) > 1 else 1.0
     conditional = given[-1] / before if before else 0.0
     more = (given[-1] * conditional**k for k in range(1, steps - len(given) + 1))

@@ -94,9 +94,11 @@ def read_drafts(folder: str | Path) -> tuple[DraftRecord, ...]:
     files = sorted(folder.glob(PATTERN))
     if not files:
         raise WiringError(
-            "no drafts were captured", where=folder, expected=f"files {PATTERN}",
+            "no drafts were captured",
+            where=folder,
+            expected=f"files {PATTERN}",
             remedy=f"Start the server with {DRAFTS}=1 beside the capture folder, then send it a request",
-        )  # fmt: skip
+        )
     records = [record for file in files for record in _read(file)]
     return tuple(sorted(records, key=lambda record: record.index))
 

@@ -82,9 +82,11 @@ def capture_environment(
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.glob(PATTERN)) or any((folder / name).exists() for name in (ERROR, NOTE)):
         raise WiringError(
-            "this folder holds an earlier capture", where=folder, expected="an empty folder",
+            "this folder holds an earlier capture",
+            where=folder,
+            expected="an empty folder",
             remedy="Name another folder",
-        )  # fmt: skip
+        )
     listed = json.dumps(list(names)) if names else ""
     chosen = {FOLDER: str(folder), ROWS: str(rows), BYTES: str(max_bytes), PREFIX: prefix, NAMES: listed}
     return chosen | {DRAFTS: "1" if drafts else ""}
@@ -103,9 +105,11 @@ def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
 
         seen = summarize(folder)
         raise WiringError(
-            f"nothing was captured: {seen.reasons[Phase.PREFILL]}", where=folder, expected=f"files {PATTERN}",
+            f"nothing was captured: {seen.reasons[Phase.PREFILL]}",
+            where=folder,
+            expected=f"files {PATTERN}",
             remedy=seen.remedies[Phase.PREFILL],
-        )  # fmt: skip
+        )
     return tuple(sorted((_read(file) for file in files), key=lambda record: record.index))
 
 
@@ -113,8 +117,12 @@ def check_no_error(folder: Path) -> None:
     """Raise WiringError when the recorder in the server reported an error."""
     if (folder / ERROR).exists():
         told = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
-        raise WiringError("the capture failed in the server", where=folder / ERROR, found=told.splitlines()[-1][:300],
-                          remedy="Serving was not touched; the file holds the whole traceback")  # fmt: skip
+        raise WiringError(
+            "the capture failed in the server",
+            where=folder / ERROR,
+            found=told.splitlines()[-1][:300],
+            remedy="Serving was not touched; the file holds the whole traceback",
+        )
 
 
 def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dict[Phase, tuple[Tensor, Tensor]]:
@@ -132,8 +140,13 @@ def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dic
     chosen, text = tuple(records), [int(token) for token in tokens]
     requests = sorted({record.request for record in chosen})
     if len(requests) > 1:
-        raise WiringError("records of several requests", where="capture", expected="one request",
-                          found=", ".join(requests[:4]), remedy="Choose by CaptureRecord.request")  # fmt: skip
+        raise WiringError(
+            "records of several requests",
+            where="capture",
+            expected="one request",
+            found=", ".join(requests[:4]),
+            remedy="Choose by CaptureRecord.request",
+        )
     result: dict[Phase, tuple[Tensor, Tensor]] = {}
     for phase in Phase:
         rows: dict[int, Tensor] = {}
@@ -151,10 +164,12 @@ def _check_text(record: CaptureRecord, text: Sequence[int]) -> None:
     for t, fed in zip(record.positions.tolist(), record.token_ids.tolist(), strict=True):
         if t + 1 < len(text) and fed != text[t + 1]:
             raise WiringError(
-                f"the capture is of another text: it differs at position {t + 1}", where=f"request {record.request}",
-                expected=f"token {text[t + 1]}", found=f"token {fed}",
+                f"the capture is of another text: it differs at position {t + 1}",
+                where=f"request {record.request}",
+                expected=f"token {text[t + 1]}",
+                found=f"token {fed}",
                 remedy="Give prompt and output of this request",
-            )  # fmt: skip
+            )
 
 
 def _read(file: Path) -> CaptureRecord:

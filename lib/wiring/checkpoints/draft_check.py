@@ -47,11 +47,15 @@ def fitted(shape: Eagle3Config, stored: Stored, config: Mapping[str, Any], produ
         if not rest and slots and slots != shape.num_slots:
             named = named_slots(config, producer)
             said = f"the config names {named}" if named else f"the config names none, so {shape.num_slots} are assumed"
-            findings.append(Finding(
-                "slot count", "warning", stored.where("fc.weight"),
-                f"fc takes {slots} states of width {shape.target_hidden_size}, {said}",
-                "The tensor is believed; write its layer ids into the config, or an engine will not load it",
-            ))  # fmt: skip
+            findings.append(
+                Finding(
+                    "slot count",
+                    "warning",
+                    stored.where("fc.weight"),
+                    f"fc takes {slots} states of width {shape.target_hidden_size}, {said}",
+                    "The tensor is believed; write its layer ids into the config, or an engine will not load it",
+                )
+            )
             shape = replace(shape, num_slots=slots)
     if producer in ("specforge", "safeailab"):
         for flag, name in (
@@ -61,10 +65,14 @@ def fitted(shape: Eagle3Config, stored: Stored, config: Mapping[str, Any], produ
         ):
             present = any(other.endswith(name) for other in tensors)
             if getattr(shape, flag) and not present:
-                findings.append(Finding(
-                    "bias", "note", str(stored.folder),
-                    f"the config asks for biases that the file does not have ({name}), and its trainer builds none",
-                ))  # fmt: skip
+                findings.append(
+                    Finding(
+                        "bias",
+                        "note",
+                        str(stored.folder),
+                        f"the config asks for biases that the file does not have ({name}), and its trainer builds none",
+                    )
+                )
             shape = replace(shape, **{flag: getattr(shape, flag) and present})
     deeper = {n for n in ("hidden_norm", "input_layernorm") if f"layers.1.{n}.weight" in tensors}
     if len(deeper) == 1 and producer != "sglang":
@@ -84,23 +92,37 @@ def check_tensors(shape: Eagle3Config, stored: Stored, shared: Sharing, producer
         where = stored.where(name)
         if name not in known:
             other = any(part in name for part in _OTHER_FORWARD)
-            findings.append(Finding(
-                "unused tensor", "error" if other else "warning", where,
-                f"nothing reads it ({_words(tensor.shape)})",
-                "It belongs to another forward pass than the config's" if other
-                else "An engine would drop it without a word; the draft may come from another trainer",
-            ))  # fmt: skip
+            findings.append(
+                Finding(
+                    "unused tensor",
+                    "error" if other else "warning",
+                    where,
+                    f"nothing reads it ({_words(tensor.shape)})",
+                    "It belongs to another forward pass than the config's"
+                    if other
+                    else "An engine would drop it without a word; the draft may come from another trainer",
+                )
+            )
         elif tuple(tensor.shape) != known[name]:
-            findings.append(Finding(
-                "wrong shape", "error", where,
-                f"expected {_words(known[name])} by the config, found {_words(tensor.shape)}",
-                _shape_remedy(name, shape),
-            ))  # fmt: skip
+            findings.append(
+                Finding(
+                    "wrong shape",
+                    "error",
+                    where,
+                    f"expected {_words(known[name])} by the config, found {_words(tensor.shape)}",
+                    _shape_remedy(name, shape),
+                )
+            )
         elif name not in ("d2t", "t2d") and tensor.dtype.itemsize < 2:
-            findings.append(Finding(
-                "number format", "error", where, f"numbers of {tensor.dtype} need scales that are not read here",
-                "Use the draft from before its quantisation",
-            ))  # fmt: skip
+            findings.append(
+                Finding(
+                    "number format",
+                    "error",
+                    where,
+                    f"numbers of {tensor.dtype} need scales that are not read here",
+                    "Use the draft from before its quantisation",
+                )
+            )
         elif tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             findings.append(Finding("not finite", "error", where, "it holds NaN or infinity", _nan_remedy(name)))
     return [finding for finding in findings if finding is not None]
@@ -127,10 +149,14 @@ def check_vocabulary(shape: Eagle3Config, stored: Stored, producer: str) -> tupl
     if "d2t" not in maps and "d2t" not in stored.tensors and "t2d" in maps and producer != "sglang":
         marked = maps["t2d"].nonzero().flatten()  # [Vd]
         if len(marked) != shape.draft_vocab_size:
-            findings.append(Finding(
-                "vocabulary map", "error", stored.where("t2d"),
-                f"expected {shape.draft_vocab_size} marked ids by the config, found {len(marked)}",
-            ))  # fmt: skip
+            findings.append(
+                Finding(
+                    "vocabulary map",
+                    "error",
+                    stored.where("t2d"),
+                    f"expected {shape.draft_vocab_size} marked ids by the config, found {len(marked)}",
+                )
+            )
         else:
             maps["d2t"] = marked - torch.arange(len(marked))
             findings.append(Finding("vocabulary map", "note", stored.where("d2t"), "it is not there; derived from t2d"))
@@ -140,21 +166,29 @@ def check_vocabulary(shape: Eagle3Config, stored: Stored, producer: str) -> tupl
         outside = (reached < 0) | (reached >= shape.vocab_size)
         if bool(outside.any()):
             first = int(outside.nonzero()[0])
-            findings.append(Finding(
-                "vocabulary map", "error", stored.where("d2t"),
-                f"expected target ids 0..{shape.vocab_size - 1}, found draft id {first} -> {int(reached[first])}",
-                "d2t must hold offsets (target id minus draft id), not target ids",
-            ))  # fmt: skip
+            findings.append(
+                Finding(
+                    "vocabulary map",
+                    "error",
+                    stored.where("d2t"),
+                    f"expected target ids 0..{shape.vocab_size - 1}, found draft id {first} -> {int(reached[first])}",
+                    "d2t must hold offsets (target id minus draft id), not target ids",
+                )
+            )
             return maps, findings
         marked = torch.zeros(shape.vocab_size, dtype=torch.bool)
         marked[reached] = True
         differing = int((marked != maps["t2d"]).sum()) if "t2d" in maps else 0
         if differing or int(marked.sum()) != shape.draft_vocab_size:
-            findings.append(Finding(
-                "vocabulary map", "error", stored.where("t2d" if differing else "d2t"),
-                f"t2d and d2t disagree on {differing} ids, d2t reaches {int(marked.sum())} different ids "
-                f"of {shape.draft_vocab_size}",
-            ))  # fmt: skip
+            findings.append(
+                Finding(
+                    "vocabulary map",
+                    "error",
+                    stored.where("t2d" if differing else "d2t"),
+                    f"t2d and d2t disagree on {differing} ids, d2t reaches {int(marked.sum())} different ids "
+                    f"of {shape.draft_vocab_size}",
+                )
+            )
     return maps, findings
 
 
@@ -166,18 +200,27 @@ def check_config(shape: Eagle3Config, config: Mapping[str, Any], producer: str, 
         findings.append(Finding(kind, severity, where, evidence, remedy))
 
     if "norm_output" in config and producer == "specforge" and not override:
-        say("norm_output", "warning",
+        say(
+            "norm_output",
+            "warning",
             f"norm_output is {config['norm_output']}: SpecForge 0.2.0 takes it for the norm before lm_head, SGLang and "
             "speculators for feeding the normed state back",
-            f"Say which was trained ({' or '.join(MEANINGS)}); read here as in SpecForge 0.2.0")  # fmt: skip
+            f"Say which was trained ({' or '.join(MEANINGS)}); read here as in SpecForge 0.2.0",
+        )
     if producer == "speculators" and "norm_before_residual" not in config:
-        say("norm_before_residual", "warning",
+        say(
+            "norm_before_residual",
+            "warning",
             "norm_before_residual is not in the config: speculators takes false, vLLM takes true",
-            "Write the value of the training into the config")  # fmt: skip
+            "Write the value of the training into the config",
+        )
     if producer != "speculators" and config.get("norm_before_residual"):
-        say("norm_before_residual", "warning",
+        say(
+            "norm_before_residual",
+            "warning",
             "norm_before_residual is true, but nothing that reads this layout does it",
-            "A draft of speculators has to be read in its own layout")  # fmt: skip
+            "A draft of speculators has to be read in its own layout",
+        )
     if producer == "safeailab" and shape.rope.theta != 10000.0:
         say(
             "rope",
@@ -185,19 +228,30 @@ def check_config(shape: Eagle3Config, config: Mapping[str, Any], producer: str, 
             f"rope_theta is {shape.rope.theta:g}: SafeAILab's inference follows it, its training always takes 10000",
         )
     if text := disagreement(dict(config)):
-        say("rope", "warning", f"{text}; rope_scaling and the outer rope_theta are read first",
-            "Leave one spelling in the config")  # fmt: skip
+        say(
+            "rope",
+            "warning",
+            f"{text}; rope_scaling and the outer rope_theta are read first",
+            "Leave one spelling in the config",
+        )
     if producer == "sglang":
         for evidence, remedy in _not_loaded(shape, config):
             say("not loaded", "error", f"SGLang 0.5.23 does not load this draft: {evidence}", remedy)
     if producer == "modelopt":
         if shape.rope.type != "default":
-            say("rope", "note", f"RoPE scaling is {shape.rope.type}: Model Optimizer can write a scaling into the "
-                "export that its training did not have (eagle_export_rope_scaling)")  # fmt: skip
-        say("double norm", "note",
+            say(
+                "rope",
+                "note",
+                f"RoPE scaling is {shape.rope.type}: Model Optimizer can write a scaling into the "
+                "export that its training did not have (eagle_export_rope_scaling)",
+            )
+        say(
+            "double norm",
+            "note",
             "since #689 (2025-12) Model Optimizer's trainer for Hugging Face models norms the state twice, by "
             "input_layernorm and then by hidden_norm; engines do not",
-            "Compare both: dataclasses.replace(shape, input_norm_twice=True)")  # fmt: skip
+            "Compare both: dataclasses.replace(shape, input_norm_twice=True)",
+        )
     return findings
 
 
@@ -221,9 +275,12 @@ def _missing(name: str, size: tuple[int, ...], stored: Stored, shared: Sharing, 
     if name == "d2t" and "t2d" in stored.tensors and producer != "sglang":
         return None  # derived, see check_vocabulary
     return Finding(
-        "missing tensor", "error", where, f"it is missing: expected {_words(size)}, found nothing",
+        "missing tensor",
+        "error",
+        where,
+        f"it is missing: expected {_words(size)}, found nothing",
         _missing_remedy(name, producer),
-    )  # fmt: skip
+    )
 
 
 def _missing_remedy(name: str, producer: str) -> str:

@@ -143,9 +143,10 @@ class Eagle3Config:
         }
         if self.attention_bias:
             shapes |= {
-                "self_attn.q_proj.bias": (width,), "self_attn.k_proj.bias": (kv_width,),
+                "self_attn.q_proj.bias": (width,),
+                "self_attn.k_proj.bias": (kv_width,),
                 "self_attn.v_proj.bias": (kv_width,),
-            }  # fmt: skip
+            }
         if self.output_bias:
             shapes["self_attn.o_proj.bias"] = (h,)
         if self.mlp_bias:
@@ -208,9 +209,11 @@ def _sizes(layer: Mapping[str, Any], config: Mapping[str, Any], producer: str, w
     drafted = size("draft_vocab_size", 32000 if producer == "speculators" else vocab, of=config)
     if drafted > vocab:
         raise WiringError(
-            "the draft says more ids than the target has", where=where, expected=f"draft_vocab_size up to {vocab}",
+            "the draft says more ids than the target has",
+            where=where,
+            expected=f"draft_vocab_size up to {vocab}",
             found=drafted,
-        )  # fmt: skip
+        )
     return {
         "hidden_size": hidden,
         "target_hidden_size": size("target_hidden_size", hidden, of=config),
@@ -264,9 +267,11 @@ def _speculators(layer: Mapping[str, Any], config: Mapping[str, Any], where: obj
     """Flags of a speculators config, with the defaults of its class (`models/eagle3/config.py`, 0.9.0)."""
     if config.get("norm_before_fc") and config.get("fc_norm"):
         raise WiringError(
-            "norm_before_fc and fc_norm exclude each other in speculators", where=where, expected="one of them",
+            "norm_before_fc and fc_norm exclude each other in speculators",
+            where=where,
+            expected="one of them",
             found="both",
-        )  # fmt: skip
+        )
     return {
         "norm_before_residual": bool(config.get("norm_before_residual", False)),
         "norm_before_fc": bool(config.get("norm_before_fc", False)),

@@ -17,24 +17,45 @@ _FLAT_NAMES = ("LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3LlamaForCaus
 _SPECULATORS_NAMES = ("Eagle3Speculator", "Eagle3DraftModel")
 _PREFIXES = ("draft_model.", "model.")  # a trainer's wrapper, an engine's: both name the same tensors
 _RENAMED = {
-    "midlayer.": "layers.0.", "aux_norm_low.": "fc_norm.0.", "aux_norm_mid.": "fc_norm.1.",
+    "midlayer.": "layers.0.",
+    "aux_norm_low.": "fc_norm.0.",
+    "aux_norm_mid.": "fc_norm.1.",
     "aux_norm_high.": "fc_norm.2.",
-}  # fmt: skip
+}
 
 # Defaults of transformers' LlamaConfig and Qwen3Config: speculators stores its layer config as what differs from them.
 _LAYER_DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {
-        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu",
-        "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "attention_bias": False, "mlp_bias": False,
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": None,
+        "head_dim": None,
+        "hidden_act": "silu",
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-6,
+        "attention_bias": False,
+        "mlp_bias": False,
     },
     "qwen3": {
-        "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128, "hidden_act": "silu",
-        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "attention_bias": False,
-        "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28,
+        "vocab_size": 151936,
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-6,
+        "attention_bias": False,
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
     },
-}  # fmt: skip
+}
 
 
 def detect_producer(config: Mapping[str, Any], names: Iterable[str] = ()) -> str:
@@ -65,7 +86,7 @@ def check_architecture(config: Mapping[str, Any], producer: str, where: object) 
         "quantised weights": bool(config.get("quantization_config")),
         "a draft without target states (use_aux_hidden_state false)": nested.get("use_aux_hidden_state") is False,
         "parallel draft steps": (nested.get("parallel_draft_step") or 1) != 1,
-    }  # fmt: skip
+    }
     found = [name for name, present in problems.items() if present]
     if found:
         raise UnreadForward(

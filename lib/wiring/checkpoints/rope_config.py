@@ -111,9 +111,11 @@ class _Numbers:
         low = 0 if name in _MAY_BE_ZERO else 1e-9
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < float("inf"):
             raise WiringError(
-                f"the draft's RoPE parameter {name} is out of its range", where=self.where,
-                expected="a number, 0 or more" if low == 0 else "a number above 0", found=repr(value),
-            )  # fmt: skip
+                f"the draft's RoPE parameter {name} is out of its range",
+                where=self.where,
+                expected="a number, 0 or more" if low == 0 else "a number above 0",
+                found=repr(value),
+            )
         return float(value)
 
 
@@ -126,9 +128,11 @@ def _factor(kind: str, flavour: str, number: _Numbers, length: int, original: An
         factor = 1.0
     if not factor:
         raise WiringError(
-            f"RoPE scaling of type {kind} needs a factor", where=number.where, expected="factor above 0",
+            f"RoPE scaling of type {kind} needs a factor",
+            where=number.where,
+            expected="factor above 0",
             found="none" if factor is None else factor,
-        )  # fmt: skip
+        )
     return factor
 
 

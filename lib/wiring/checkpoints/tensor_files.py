@@ -69,9 +69,12 @@ def refuse_broken_link(folder: Path) -> None:
     for link in (folder / name for name in (SINGLE, INDEX, *_PICKLED)):
         if link.is_symlink() and not link.exists():
             raise WiringError(
-                "the weights are a broken link", where=link, expected="a file", found=f"a link to {link.readlink()}",
+                "the weights are a broken link",
+                where=link,
+                expected="a file",
+                found=f"a link to {link.readlink()}",
                 remedy="Download or copy the model again: the file is gone, as in a cache that was cleared",
-            )  # fmt: skip
+            )
 
 
 def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Path]]:

@@ -110,10 +110,15 @@ def _difference(result: AbResult, server: str) -> dict[str, Any]:
     found = result.difference
     bounds = {name: value for name in ("low", "high") if (value := getattr(found, name)) == value}  # not nan
     return Difference(
-        source=f"wiring ab --factor {result.factor.name} on {server}", by=result.factor.condition,
-        a=result.a.acceptance.value, b=result.b.acceptance.value, accept_length_a=found.accept_length_a,
-        accept_length_b=found.accept_length_b, p_value=found.p_value, **bounds,
-    ).model_dump(mode="json")  # fmt: skip
+        source=f"wiring ab --factor {result.factor.name} on {server}",
+        by=result.factor.condition,
+        a=result.a.acceptance.value,
+        b=result.b.acceptance.value,
+        accept_length_a=found.accept_length_a,
+        accept_length_b=found.accept_length_b,
+        p_value=found.p_value,
+        **bounds,
+    ).model_dump(mode="json")
 
 
 def _print(result: AbResult) -> None:
@@ -126,12 +131,19 @@ def _print(result: AbResult) -> None:
         f"Acceptance by {result.factor.name}",
         ("", "requests", "rounds", "accept length", "95 %", "by position", "conditional", "tok/s"),
         [
-            (g.label, g.acceptance.requests, g.acceptance.rounds, f"{g.acceptance.accept_length:.2f}",
-             f"{g.acceptance.low:.2f} to {g.acceptance.high:.2f}", shares(g.acceptance.by_position),
-             shares(g.acceptance.conditional), f"{g.tok_per_s:.1f}")
+            (
+                g.label,
+                g.acceptance.requests,
+                g.acceptance.rounds,
+                f"{g.acceptance.accept_length:.2f}",
+                f"{g.acceptance.low:.2f} to {g.acceptance.high:.2f}",
+                shares(g.acceptance.by_position),
+                shares(g.acceptance.conditional),
+                f"{g.tok_per_s:.1f}",
+            )
             for g in (result.a, result.b)
         ],
-    )  # fmt: skip
+    )
     typer.echo(f"{result.difference}.")
     if result.same_outputs is not None:
         typer.echo(f"Same text under both: {sum(result.same_outputs)} of {len(result.same_outputs)} prompts.")

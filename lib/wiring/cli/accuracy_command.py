@@ -105,14 +105,25 @@ def accuracy(
     if draft is None:
         draft, states, target, wanted, served, limit = _from_profile(profile, wanted, limit)
     opened = open_standalone(
-        draft, states, target, **wanted, producer=producer, norm_output=norm_output, last_hidden=last_hidden,
-        device=device, dtype=dtypes[dtype], skip_bad=skip_bad,
-    )  # fmt: skip
+        draft,
+        states,
+        target,
+        **wanted,
+        producer=producer,
+        norm_output=norm_output,
+        last_hidden=last_hidden,
+        device=device,
+        dtype=dtypes[dtype],
+        skip_bad=skip_bad,
+    )
     limit_threads_for_small_model(opened.target.hidden_size)
     settings = {
-        "preset": preset, "limit": limit, "batch": batch, "trainer_batch": trainer_batch,
+        "preset": preset,
+        "limit": limit,
+        "batch": batch,
+        "trainer_batch": trainer_batch,
         "control_sequences": control_sequences,
-    }  # fmt: skip
+    }
     total = min(len(opened.states), limit or len(opened.states))
     result = _watched(total, lambda progress: measure(opened, ttt_steps, progress=progress, **settings))
     also = None

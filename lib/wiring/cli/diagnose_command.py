@@ -43,8 +43,11 @@ def diagnose(
         typer.echo(json.dumps(Evidence.model_json_schema(), indent=2))
         return
     if not case:
-        raise WiringError("there is nothing to diagnose", expected="a run, or an evidence file",
-                          remedy="`wiring diagnose --help` has examples")  # fmt: skip
+        raise WiringError(
+            "there is nothing to diagnose",
+            expected="a run, or an evidence file",
+            remedy="`wiring diagnose --help` has examples",
+        )
     evidence = _evidence(case, runs, cured)
     verdict, notes = weigh(evidence), left_out(evidence)
     if as_json:
@@ -66,9 +69,11 @@ def _evidence(case: str, runs: Path | None, cured: bool) -> Evidence:
         return read_evidence(case)
     if Path(case).is_file():
         raise WiringError(
-            "this is a file, and not an evidence file by its name", where=case, expected="a run, or NAME.json",
+            "this is a file, and not an evidence file by its name",
+            where=case,
+            expected="a run, or NAME.json",
             remedy=f"Of a log or a scrape make one first: `wiring read-log {case} --json > evidence.json`",
-        )  # fmt: skip
+        )
     from wiring.workbook.gather_evidence import evidence_of_run
     from wiring.workbook.workbook_run import RUNS, find_run
 
@@ -90,10 +95,13 @@ def _print(verdict: Verdict) -> None:
         for heading in ("predicted from", "expected", "95 %", "measured", "left over"):
             table.add_column(heading)
         for p in verdict.predictions:
-            table.add_row(f"{p.by.side}: {p.by.name}", f"{p.expected.value:.2f}",
-                          f"{p.expected.low:.2f} to {p.expected.high:.2f}{'' if p.expected.counted else ' (assumed)'}",
-                          f"{p.measured.length:.2f}",
-                          f"{p.residual:+.2f}")  # fmt: skip
+            table.add_row(
+                f"{p.by.side}: {p.by.name}",
+                f"{p.expected.value:.2f}",
+                f"{p.expected.low:.2f} to {p.expected.high:.2f}{'' if p.expected.counted else ' (assumed)'}",
+                f"{p.measured.length:.2f}",
+                f"{p.residual:+.2f}",
+            )
         console.print(table)
     told = {*verdict.named, *verdict.candidates}  # what a named fault explains is no news
     rows = [candidate for candidate in verdict.ranking if candidate.kind in told] or verdict.ranking
@@ -112,8 +120,10 @@ def _print(verdict: Verdict) -> None:
 def _said(candidate: Candidate) -> str:
     from rich.markup import escape
 
-    said = [(one, escape(f"{one.bits:+.1f} {one.symptom.letter}: {one.symptom.text}"))
-            for one in (*candidate.speaks_for, *candidate.speaks_against)]  # fmt: skip
+    said = [
+        (one, escape(f"{one.bits:+.1f} {one.symptom.letter}: {one.symptom.text}"))
+        for one in (*candidate.speaks_for, *candidate.speaks_against)
+    ]
     return "\n".join(text if one.bits > 0 else f"[dim]{text}[/]" for one, text in said)
 
 

@@ -72,8 +72,13 @@ def lint(
     given = _assignments(args or ())
     unread = sorted(set(given) - READ - {"eagle3_layers_to_capture"})
     if unread and not server:
-        raise WiringError("lint reads no argument of this name", where="--arg", expected=", ".join(sorted(READ)),
-                          found=unread[0], remedy="Leave it out, or correct its spelling")  # fmt: skip
+        raise WiringError(
+            "lint reads no argument of this name",
+            where="--arg",
+            expected=", ".join(sorted(READ)),
+            found=unread[0],
+            remedy="Leave it out, or correct its spelling",
+        )
     extra = ({"tp_size": tp} if tp else {}) | ({"disable_cuda_graph": True} if no_cuda_graphs else {})
     ids = given.pop("eagle3_layers_to_capture", None)
     view = _server_view(server, given, extra)
@@ -104,8 +109,13 @@ def _engine(text: str, view: ServerView | None) -> Engine:
 
     engine = parse_engine(text or "sglang")
     if engine.name != "sglang" and view is not None and view.running:
-        raise WiringError("the arguments of an SGLang server say nothing about another engine", where="--server",
-                          expected="--engine sglang", found=engine.name, remedy="Leave out one of the two")  # fmt: skip
+        raise WiringError(
+            "the arguments of an SGLang server say nothing about another engine",
+            where="--server",
+            expected="--engine sglang",
+            found=engine.name,
+            remedy="Leave out one of the two",
+        )
     if engine.name != "sglang" or engine.version is not None:
         return engine
     return Engine("sglang", (view.version if view else None) or installed_sglang())
@@ -133,9 +143,10 @@ def _server_view(url: str, asked: Mapping[str, Any], known: Mapping[str, Any]) -
         if row.overridden
     ]
     changed += [
-        Changed(name, value, info.get(name)) for name, value in asked.items()
+        Changed(name, value, info.get(name))
+        for name, value in asked.items()
         if str(info.get(name)).lower() != str(value).lower()
-    ]  # fmt: skip
+    ]
     return ServerView({**info, **known}, tuple(changed), running=True, version=info.get("version"), where=url)
 
 
@@ -157,8 +168,9 @@ def _ids(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.strip("[](){} ").split(",") if part.strip())
     except ValueError:
-        raise WiringError("not a list of layer ids", where="--arg eagle3_layers_to_capture", expected="1,29,57",
-                          found=text) from None  # fmt: skip
+        raise WiringError(
+            "not a list of layer ids", where="--arg eagle3_layers_to_capture", expected="1,29,57", found=text
+        ) from None
 
 
 def _tables(result: LintResult) -> str:

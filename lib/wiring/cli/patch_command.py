@@ -42,9 +42,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 @app.command("plan")
 def plan_command(
-    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", form: FormName = "",
-    cuda_graphs: Graphs = True, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    sglang: Sglang = None,
+    target: Target = None,
+    draft: Draft = None,
+    layout: Wanted = "",
+    form: FormName = "",
+    cuda_graphs: Graphs = True,
+    as_json: AsJson = False,
+) -> None:
     """Which cures there are, least invasive first, and why a smaller one does not do."""
     _, _, plan = _planned(sglang, target, draft, layout, cuda_graphs)
     cures = [plan.cure(form)] if form and plan.cures else plan.cures
@@ -56,9 +61,14 @@ def plan_command(
 
 @app.command("diff")
 def diff_command(
-    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", form: FormName = "",
-    cuda_graphs: Graphs = True, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    sglang: Sglang = None,
+    target: Target = None,
+    draft: Draft = None,
+    layout: Wanted = "",
+    form: FormName = "",
+    cuda_graphs: Graphs = True,
+    as_json: AsJson = False,
+) -> None:
     """The change as a unified diff; nothing is written."""
     from wiring.patch.plan import cure_diff
 
@@ -70,9 +80,15 @@ def diff_command(
 
 @app.command("apply")
 def apply_command(
-    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", form: FormName = "",
-    out: Out = None, cuda_graphs: Graphs = True, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    sglang: Sglang = None,
+    target: Target = None,
+    draft: Draft = None,
+    layout: Wanted = "",
+    form: FormName = "",
+    out: Out = None,
+    cuda_graphs: Graphs = True,
+    as_json: AsJson = False,
+) -> None:
     """Make the change: the cured copy of the draft at --out, and for the source form the edits of SGLang's files.
 
     The draft itself is never written. Source edits are kept in a record beside the package and undone byte for byte.
@@ -115,9 +131,14 @@ def apply_command(
 
 @app.command("verify")
 def verify_command(
-    sglang: Sglang = None, target: Target = None, draft: Draft = None, layout: Wanted = "", out: Out = None,
-    cuda_graphs: Graphs = True, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    sglang: Sglang = None,
+    target: Target = None,
+    draft: Draft = None,
+    layout: Wanted = "",
+    out: Out = None,
+    cuda_graphs: Graphs = True,
+    as_json: AsJson = False,
+) -> None:
     """Read again what was written: the cured copy at --out, and for the source form SGLang's files.
 
     Without --out SGLang's files alone, at the places that --layout asks for; the draft itself is not looked at. Exit
@@ -142,9 +163,11 @@ def verify_command(
     missing = [name for name, row in rows if not row["stands"]]
     if missing:
         problem = WiringError(
-            "not everything stands that the cure writes", where=out or tree.package,
-            found=f"missing: {'; '.join(missing)}", remedy="`wiring patch apply` writes it",
-        )  # fmt: skip
+            "not everything stands that the cure writes",
+            where=out or tree.package,
+            found=f"missing: {'; '.join(missing)}",
+            remedy="`wiring patch apply` writes it",
+        )
         _refuse(problem, found, as_json, lines)
     _tell(found, as_json, lines)
 
@@ -250,8 +273,14 @@ def _in_words(plan: CurePlan, cures: Sequence[Cure]) -> list[str]:
 
 def _as_json(plan: CurePlan, cures: Sequence[Cure]) -> dict[str, Any]:
     rows = [
-        {"form": c.form, "ids": list(c.ids), "phases": list(c.phases), "changes": list(c.changes), "reason": c.reason,
-         "notes": list(c.notes)}
+        {
+            "form": c.form,
+            "ids": list(c.ids),
+            "phases": list(c.phases),
+            "changes": list(c.changes),
+            "reason": c.reason,
+            "notes": list(c.notes),
+        }
         for c in cures
     ]
     return {

@@ -51,8 +51,13 @@ def read_log(
     from wiring.logs import LOOKED_FOR, read_file
 
     if engine and engine not in _ENGINES:
-        raise WiringError("no lines of this engine are known", where="--engine", expected=", ".join(_ENGINES),
-                          found=engine, remedy="Name one of these, or leave it out")  # fmt: skip
+        raise WiringError(
+            "no lines of this engine are known",
+            where="--engine",
+            expected=", ".join(_ENGINES),
+            found=engine,
+            remedy="Name one of these, or leave it out",
+        )
     if file.is_dir():
         raise WiringError("this is a folder", where=file, expected="a file", remedy="Name a log, a scrape or an answer")
     if not file.is_file():
@@ -69,9 +74,13 @@ def read_log(
             progress=lambda done: bar.update(done - bar.n),
         )
     if summary.empty:
-        raise WiringError("nothing in this file is known", where=file, expected="; ".join(LOOKED_FOR),
-                          found=f"a {summary.kind} without any of them",
-                          remedy="Name the file that the server wrote, or ask for its log lines")  # fmt: skip
+        raise WiringError(
+            "nothing in this file is known",
+            where=file,
+            expected="; ".join(LOOKED_FOR),
+            found=f"a {summary.kind} without any of them",
+            remedy="Name the file that the server wrote, or ask for its log lines",
+        )
     typer.echo(summary.evidence.model_dump_json(indent=2, exclude_defaults=True) if as_json else _text(summary))
     if summary.impossible_count:
         raise typer.Exit(1)
@@ -102,8 +111,14 @@ def _text(summary: Summary) -> str:
             rest = {name: value for name, value in one.condition.items() if name not in common}
             length = "unknown" if one.accept_length is None else f"{one.accept_length:.3f}"
             shares = ", ".join(f"{share:.3f}" for share in one.by_position)
-            table.add_row(escape(_conditions(rest)), length, _or_dash(one.rounds), shares or "-",
-                          _or_dash(one.proposed), escape(one.rule))  # fmt: skip
+            table.add_row(
+                escape(_conditions(rest)),
+                length,
+                _or_dash(one.rounds),
+                shares or "-",
+                _or_dash(one.proposed),
+                escape(one.rule),
+            )
         console.print(table)
     if summary.evidence.speed:
         table = Table("arm", "under", "tok/s", title="Speed, as the server says", title_justify="left")
@@ -130,8 +145,11 @@ def _common(summary: Summary) -> dict[str, object]:
     records = [*summary.evidence.acceptance, *summary.evidence.speed]
     if not records:
         return {}
-    shared = [(name, value) for name, value in records[0].condition.items()
-              if all(one.condition.get(name) == value for one in records)]  # fmt: skip
+    shared = [
+        (name, value)
+        for name, value in records[0].condition.items()
+        if all(one.condition.get(name) == value for one in records)
+    ]
     return dict(shared)
 
 

@@ -72,9 +72,11 @@ def _print(result: SearchResult) -> None:
     print_table(
         "Controls on documents held out: what has no true layout",
         ("control", "cross-entropy", "the layout is better by", "95 %"),
-        [(c.name, f"{c.cross_entropy:.3f}", f"{c.difference:.3f}", f"{c.low:.3f} to {c.high:.3f}")
-         for c in result.controls],
-    )  # fmt: skip
+        [
+            (c.name, f"{c.cross_entropy:.3f}", f"{c.difference:.3f}", f"{c.low:.3f} to {c.high:.3f}")
+            for c in result.controls
+        ],
+    )
     typer.echo(f"Trained on {result.layout}: {result.reason}." if result.fits else f"{result.reason}.")
     if result.fits and result.alike:
         typer.echo(f"Not told apart from it here: {', '.join(map(str, result.alike))}. More text tells more.")

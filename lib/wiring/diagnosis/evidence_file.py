@@ -47,8 +47,9 @@ def _text(path: Path) -> bytes:
         raise WiringError("the evidence cannot be read", where=path, found=error.strerror or str(error)) from None
     encoding = json.detect_encoding(raw)
     if not encoding.startswith("utf-8"):
-        raise WiringError("the evidence is not text in UTF-8", where=path, found=encoding.upper(),
-                          remedy="Save it as UTF-8")  # fmt: skip
+        raise WiringError(
+            "the evidence is not text in UTF-8", where=path, found=encoding.upper(), remedy="Save it as UTF-8"
+        )
     text = raw.removeprefix(b"\xef\xbb\xbf")
     if not text.strip():
         raise WiringError("the evidence file is empty", where=path, expected="one JSON object")
@@ -61,8 +62,9 @@ def _each_once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             both = " and ".join(json.dumps(one)[:60] for one in (found[key], value))
-            raise WiringError(f"the key {key} stands twice in one object", where=path, found=both,
-                              remedy="Keep one of them")  # fmt: skip
+            raise WiringError(
+                f"the key {key} stands twice in one object", where=path, found=both, remedy="Keep one of them"
+            )
         found[key] = value
     return found
 

@@ -125,8 +125,9 @@ def judge(symptoms: Iterable[Symptom], predicted: tuple[Prediction, ...] = ()) -
     named, left = _name(symptoms)
     scores = {k: score(kind, symptoms, left) for k, kind in KINDS.items() if k not in named}
     top = max(scores.values())
-    open_ = tuple(k for k in sorted(scores, key=lambda k: (-scores[k], k))
-                  if left and scores[k] > 0 and scores[k] > top - RIVALS)  # fmt: skip
+    open_ = tuple(
+        k for k in sorted(scores, key=lambda k: (-scores[k], k)) if left and scores[k] > 0 and scores[k] > top - RIVALS
+    )
     absent = {s.name for s in symptoms if not s.present}
     more = next((p for p in predicted if p.above), None)
     fine = not named and top < NAMED and any(name in absent for name in _PREDICTED)
@@ -269,9 +270,11 @@ def _summary(
     if healthy:
         return f"No fault is named: the wiring is right, and {_as_predicted(predicted)}.{cost}{left}"
     if more is not None:
-        return (f"Nothing points to a fault, but more is accepted than the draft alone predicts: accept length "
-                f"{more.measured.length:.2f}, expected {more.expected}. Either the served text is easier (does it "
-                f"loop?), or the two figures are not of one draft.{cost}{left}")  # fmt: skip
+        return (
+            f"Nothing points to a fault, but more is accepted than the draft alone predicts: accept length "
+            f"{more.measured.length:.2f}, expected {more.expected}. Either the served text is easier (does it "
+            f"loop?), or the two figures are not of one draft.{cost}{left}"
+        )
     if not named:
         if not symptoms:
             return "There is no evidence, and so no verdict."

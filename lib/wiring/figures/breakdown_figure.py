@@ -21,14 +21,27 @@ def ladder(rungs: Ladder) -> go.Figure:
             error = dict(type="data", array=[rung.error * rungs.plain_tok_per_s], color=colour, thickness=2)
         hatched = dict(pattern=dict(shape="/", fgcolor=colour, bgcolor=CLEAR, size=7, solidity=0.25))
         fig.add_bar(
-            x=[rung.name], y=[rung.tok_per_s], width=0.6, marker=area(colour) | ({} if rung.measured else hatched),
-            error_y=error, showlegend=False, name=rung.name, hoverinfo="text+name",
-            hovertext=[f"{rung.tok_per_s:.2f} tokens/s: {rung.assumes}; accept length {rung.accept_length:.2f}, "
-                       f"round {rung.price:.2f} plain steps"],
-        )  # fmt: skip
+            x=[rung.name],
+            y=[rung.tok_per_s],
+            width=0.6,
+            marker=area(colour) | ({} if rung.measured else hatched),
+            error_y=error,
+            showlegend=False,
+            name=rung.name,
+            hoverinfo="text+name",
+            hovertext=[
+                f"{rung.tok_per_s:.2f} tokens/s: {rung.assumes}; accept length {rung.accept_length:.2f}, "
+                f"round {rung.price:.2f} plain steps"
+            ],
+        )
         told.append(f"{rung.name}<br>{rung.speedup:.2f}x" + ("" if gain is None else f"<br>gain {gain:.2f}"))
-    fig.add_hline(y=rungs.plain_tok_per_s, line_dash="dash", line_color=INK, annotation_text="plain decoding",
-                  annotation_position="top left")  # fmt: skip
+    fig.add_hline(
+        y=rungs.plain_tok_per_s,
+        line_dash="dash",
+        line_color=INK,
+        annotation_text="plain decoding",
+        annotation_position="top left",
+    )
     fig.update_xaxes(tickvals=[rung.name for rung in rungs.rungs], ticktext=told)
     fig.update_yaxes(range=[0, 1.12 * max(rung.tok_per_s for rung in rungs.rungs)])
     missing = "".join(f"<br>Not computed: {text}." for text in rungs.missing)
@@ -45,18 +58,29 @@ def round_price(model: RoundModel, draft_share: float) -> go.Figure:
     names = ["" if name in names[:place] else name for place, name in enumerate(names)]  # a setting measured twice
     errors = dict(type="data", array=[1.96 * (p.error or 0.0) for p in rows])
     fig.add_scatter(
-        x=x, y=[p.price for p in rows], error_y=errors, mode="markers+text",
-        text=[f"  {name}" for name in names], textposition="middle right",
-        marker=dict(color=BLUE, size=10), name="measured (95 %)",
-    )  # fmt: skip
+        x=x,
+        y=[p.price for p in rows],
+        error_y=errors,
+        mode="markers+text",
+        text=[f"  {name}" for name in names],
+        textposition="middle right",
+        marker=dict(color=BLUE, size=10),
+        name="measured (95 %)",
+    )
     fig.add_scatter(
-        x=x, y=[model.price(p.setting).value for p in rows], mode="markers", name="fitted",
+        x=x,
+        y=[model.price(p.setting).value for p in rows],
+        mode="markers",
+        name="fitted",
         marker=dict(symbol="x-thin-open", size=11, color=RED, line=dict(width=3)),
-    )  # fmt: skip
+    )
     fig.add_scatter(
-        x=x, y=[floor_price(p.setting, draft_share) for p in rows], mode="markers", name="floor",
+        x=x,
+        y=[floor_price(p.setting, draft_share) for p in rows],
+        mode="markers",
+        name="floor",
         marker=dict(symbol="line-ew-open", size=24, color=INK, line=dict(width=3)),
-    )  # fmt: skip
+    )
     fig.update_yaxes(range=[0, 1.08 * max(p.price + 1.96 * (p.error or 0.0) for p in rows)])
     fig.update_xaxes(dtick=1, range=[min(x) - 0.5, max(x) + 1])
     terms = ", ".join(f"{c.name} {c.value:.3f}" for c in model.coefficients)

@@ -45,10 +45,16 @@ def throughput(
         colour = ARM_COLOURS.get(arm.arm, PURPLE)
         spread = dict(array=[high - arm.tok_per_s], arrayminus=[arm.tok_per_s - low], color=colour, thickness=2)
         fig.add_bar(
-            x=[arm.arm], y=[arm.tok_per_s], marker=area(colour), name=arm.arm, width=0.5, showlegend=False,
+            x=[arm.arm],
+            y=[arm.tok_per_s],
+            marker=area(colour),
+            name=arm.arm,
+            width=0.5,
+            showlegend=False,
             error_y=dict(type="data", symmetric=False, **spread),
-            hovertext=[f"{arm.tok_per_s:.2f} tokens/s, {arm.requests} requests"], hoverinfo="text+name",
-        )  # fmt: skip
+            hovertext=[f"{arm.tok_per_s:.2f} tokens/s, {arm.requests} requests"],
+            hoverinfo="text+name",
+        )
     if predicted is not None:
         mark = dict(symbol="line-ew-open", size=60, color=INK, line=dict(width=3))
         fig.add_scatter(x=[arms[-1].arm], y=[predicted], mode="markers", marker=mark, name="predicted")
@@ -64,9 +70,12 @@ def speedups(ratios: Mapping[str, Sequence[float]]) -> go.Figure:
     fig = figure("Speed-up over plain decoding, prompt by prompt", "prompt", "rate / plain rate on the same prompt")
     for (name, values), symbol in zip(ratios.items(), SYMBOLS * 3, strict=False):
         fig.add_scatter(
-            x=list(range(1, len(values) + 1)), y=list(values), mode="markers+lines", name=name,
+            x=list(range(1, len(values) + 1)),
+            y=list(values),
+            mode="markers+lines",
+            name=name,
             marker=dict(color=ARM_COLOURS.get(name, PURPLE), symbol=symbol, size=9),
-        )  # fmt: skip
+        )
     fig.add_hline(y=1, line_dash="dash", line_color=INK)
     fig.update_xaxes(dtick=1)
     fig.update_yaxes(rangemode="tozero")
@@ -83,14 +92,20 @@ def accuracy_by_depth(rows: Mapping[str, AccuracyReport]) -> go.Figure:
     for (name, row), symbol in zip(rows.items(), SYMBOLS * 3, strict=False):
         colour = {"trained": GREEN, "served": RED}.get(name.split()[0]) if name else None
         error = dict(
-            type="data", symmetric=False, array=[d.high - d.accuracy for d in row.depths],
+            type="data",
+            symmetric=False,
+            array=[d.high - d.accuracy for d in row.depths],
             arrayminus=[d.accuracy - d.low for d in row.depths],
-        )  # fmt: skip
+        )
         fig.add_scatter(
-            x=[d.depth for d in row.depths], y=[d.accuracy for d in row.depths], error_y=error, mode="lines+markers",
-            name=name, marker=dict(color=colour or next(controls), symbol=symbol, size=8),
+            x=[d.depth for d in row.depths],
+            y=[d.accuracy for d in row.depths],
+            error_y=error,
+            mode="lines+markers",
+            name=name,
+            marker=dict(color=colour or next(controls), symbol=symbol, size=8),
             line_dash="solid" if colour else "dot",
-        )  # fmt: skip
+        )
     fig.update_layout(margin_t=95, height=400)  # the legend takes two lines
     fig.update_yaxes(range=[0, 1])
     fig.update_xaxes(dtick=1)
@@ -115,11 +130,21 @@ def similarity_map(
     fig = figure(title, "boundary of the reference (decoder layers passed)", "", height=160 + 32 * len(rows))
     fig.add_heatmap(
         z=[[round(math.log10(max(e, 0.1 * _FLOOR)), 2) if e < math.inf else None for e in m.errors] for _, m in rows],
-        x=list(rows[0][1].boundaries) if rows else [], y=names, zmin=math.log10(_FLOOR), zmax=0, colorscale="Cividis",
-        ygap=2, hovertemplate="%{y}<br>boundary %{x}<br>log10 error %{z}<extra></extra>",
-        colorbar=dict(title=dict(text="relative<br>error"), thickness=12, outlinewidth=0, tickvals=[-3, -2, -1, 0],
-                      ticktext=["0.001", "0.01", "0.1", "1"]),
-    )  # fmt: skip
+        x=list(rows[0][1].boundaries) if rows else [],
+        y=names,
+        zmin=math.log10(_FLOOR),
+        zmax=0,
+        colorscale="Cividis",
+        ygap=2,
+        hovertemplate="%{y}<br>boundary %{x}<br>log10 error %{z}<extra></extra>",
+        colorbar=dict(
+            title=dict(text="relative<br>error"),
+            thickness=12,
+            outlinewidth=0,
+            tickvals=[-3, -2, -1, 0],
+            ticktext=["0.001", "0.01", "0.1", "1"],
+        ),
+    )
     held = [(m.boundary, name) for name, m in rows if m.boundary is not None]
     wanted = [(trained[m.slot], name) for name, m in rows if m.slot < len(trained)]
     halo = dict(symbol="circle-open", size=17, color="white", line=dict(width=6))
@@ -144,18 +169,32 @@ def _marks(fig: go.Figure, name: str, points: Sequence[tuple[int, str]], marker:
 def ranking(rows: Sequence[Ranked], trained: Sequence[int]) -> go.Figure:
     """Layouts from a search, best first: how much worse than the best (95 % intervals); diamond: the trained one."""
     fig = figure(
-        "Which layout were the weights trained on?", "nats per row worse than the best", "layout",
+        "Which layout were the weights trained on?",
+        "nats per row worse than the best",
+        "layout",
         height=160 + 26 * len(rows),
-    )  # fmt: skip
+    )
     names = [", ".join(map(str, row.layout)) for row in rows]
     right = [row.layout == tuple(trained) for row in rows]
     fig.add_scatter(
-        x=[row.difference for row in rows], y=names, mode="markers", showlegend=False,
-        marker=dict(size=[11 if one else 8 for one in right], color=[GREEN if one else BLUE for one in right],
-                    symbol=["diamond" if one else "circle" for one in right], opacity=1),
-        error_x=dict(type="data", symmetric=False, array=[row.high - row.difference for row in rows],
-                     arrayminus=[row.difference - row.low for row in rows], color=INK),
-    )  # fmt: skip
+        x=[row.difference for row in rows],
+        y=names,
+        mode="markers",
+        showlegend=False,
+        marker=dict(
+            size=[11 if one else 8 for one in right],
+            color=[GREEN if one else BLUE for one in right],
+            symbol=["diamond" if one else "circle" for one in right],
+            opacity=1,
+        ),
+        error_x=dict(
+            type="data",
+            symmetric=False,
+            array=[row.high - row.difference for row in rows],
+            arrayminus=[row.difference - row.low for row in rows],
+            color=INK,
+        ),
+    )
     fig.update_yaxes(autorange="reversed", type="category", automargin=True)
     return captioned(
         fig,
@@ -170,10 +209,20 @@ def layouts(rows: Mapping[str, Sequence[int | None]], trained: Sequence[int]) ->
     fig = figure("Boundary in each slot of fc", "", "", height=130 + 50 * len(names))
     right = [[1.0 if b == t else 0.0 for b, t in zip(rows[n], trained, strict=True)] for n in names]
     fig.add_heatmap(
-        z=right, x=[f"slot {i}" for i in range(len(trained))], y=names, zmin=0, zmax=1, showscale=False, xgap=3, ygap=3,
-        colorscale=[[0, ORANGE], [1, GREEN]], text=[["?" if b is None else str(b) for b in rows[n]] for n in names],
-        texttemplate="%{text}", textfont=dict(color="black", size=14), hoverinfo="text",
-    )  # fmt: skip
+        z=right,
+        x=[f"slot {i}" for i in range(len(trained))],
+        y=names,
+        zmin=0,
+        zmax=1,
+        showscale=False,
+        xgap=3,
+        ygap=3,
+        colorscale=[[0, ORANGE], [1, GREEN]],
+        text=[["?" if b is None else str(b) for b in rows[n]] for n in names],
+        texttemplate="%{text}",
+        textfont=dict(color="black", size=14),
+        hoverinfo="text",
+    )
     fig.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
     fig.update_xaxes(showgrid=False)
     return captioned(
@@ -192,10 +241,13 @@ def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
         measured = name in ARM_COLOURS
         colour = ARM_COLOURS[name] if measured else next(predicted)
         fig.add_scatter(
-            x=list(range(1, len(values) + 1)), y=list(values), mode="lines+markers", name=name,
+            x=list(range(1, len(values) + 1)),
+            y=list(values),
+            mode="lines+markers",
+            name=name,
             marker=dict(color=colour, size=9, symbol=symbol + ("" if measured else "-open")),
             line_dash="solid" if measured else "dash",
-        )  # fmt: skip
+        )
     fig.update_yaxes(range=[0, 1])
     fig.update_xaxes(dtick=1)
     return captioned(

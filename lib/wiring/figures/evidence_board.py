@@ -35,8 +35,16 @@ def kinds_of_evidence(evidence: Evidence, verdict: Verdict) -> pd.DataFrame:
     for letter, (what, check) in LETTERS.items():
         symptoms = [symptom for symptom in verdict.symptoms if symptom.letter == letter]
         there = [symptom.name.replace("_", " ") for symptom in symptoms if symptom.present]
-        rows.append((letter, what, records[letter], "; ".join(there) or "none", len(symptoms) - len(there),
-                     "" if records[letter] else str(CHECKS[check])))  # fmt: skip
+        rows.append(
+            (
+                letter,
+                what,
+                records[letter],
+                "; ".join(there) or "none",
+                len(symptoms) - len(there),
+                "" if records[letter] else str(CHECKS[check]),
+            )
+        )
     columns = ["letter", "evidence", "records", "symptoms there", "looked for, not there", "what would bring it"]
     return pd.DataFrame(rows, columns=columns).set_index("letter")
 
@@ -65,14 +73,20 @@ def ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
     )
     for side, said, colour in sides:
         fig.add_bar(
-            x=[round(sum(each.bits for each in one), 2) for one in said], y=names, orientation="h", name=side,
+            x=[round(sum(each.bits for each in one), 2) for one in said],
+            y=names,
+            orientation="h",
+            name=side,
             marker=area(colour),
             hovertext=["<br>".join(f"{each.symptom.text} ({each.bits:+.1f})" for each in one) for one in said],
-        )  # fmt: skip
+        )
     fig.add_scatter(
-        x=[one.score for one in ranked], y=names, mode="markers", name="together",
+        x=[one.score for one in ranked],
+        y=names,
+        mode="markers",
+        name="together",
         marker=dict(symbol="diamond", size=10, color=BLUE),
-    )  # fmt: skip
+    )
     fig.add_vline(x=NAMED, line_dash="dot", line_color=INK)
     fig.update_layout(barmode="relative")
     fig.update_yaxes(autorange="reversed", automargin=True)
@@ -89,9 +103,14 @@ def _nothing_ranked(fig: go.Figure, verdict: Verdict) -> go.Figure:
     fig.update_xaxes(visible=False)
     fig.update_yaxes(visible=False)
     fig.add_annotation(
-        text=f"No kind of fault has more evidence for it than against it.<br>{why}", font_size=14, showarrow=False,
-        x=0.5, y=0.5, xref="paper", yref="paper",
-    )  # fmt: skip
+        text=f"No kind of fault has more evidence for it than against it.<br>{why}",
+        font_size=14,
+        showarrow=False,
+        x=0.5,
+        y=0.5,
+        xref="paper",
+        yref="paper",
+    )
     return fig
 
 

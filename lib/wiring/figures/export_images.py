@@ -111,9 +111,14 @@ def _draw(browser: str, wanted: list[dict]) -> list[str]:
 def _run(command: list[str], seconds: int) -> tuple[str, str]:
     """Run the browser in a process group of its own, which goes with it; what it wrote."""
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        encoding="utf-8", start_new_session=True,
-    )  # fmt: skip
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
     try:
         return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -141,8 +146,10 @@ def write_figures(run: Path, form: str) -> list[Path]:
 
     if f".{form}" not in FORMATS:
         raise WiringError("figures are written as PNG or SVG", where="--images", expected="png or svg", found=form)
-    return write_images({
-        run / "figures" / f"{path.stem[:2]}-{cell}.{form}": figure
-        for path in sorted((run / "notebooks").glob("*.ipynb"))
-        for cell, figure in figures_in(path).items()
-    })  # fmt: skip
+    return write_images(
+        {
+            run / "figures" / f"{path.stem[:2]}-{cell}.{form}": figure
+            for path in sorted((run / "notebooks").glob("*.ipynb"))
+            for cell, figure in figures_in(path).items()
+        }
+    )

@@ -41,9 +41,17 @@ class LayoutExplorer:
     """
 
     def __init__(
-        self, draft: Eagle3Draft, tokens: Tensor, lengths: Sequence[int], labels: Tensor, counts: Tensor,
-        states: Tensor, boundaries: Layout, depths: int, num_layers: int,
-    ):  # fmt: skip
+        self,
+        draft: Eagle3Draft,
+        tokens: Tensor,
+        lengths: Sequence[int],
+        labels: Tensor,
+        counts: Tensor,
+        states: Tensor,
+        boundaries: Layout,
+        depths: int,
+        num_layers: int,
+    ):
         """tokens [D, N], labels and counts [D, N] by label position, states [boundaries, D, N-1, H]."""
         self.boundaries, self.depths, self.num_layers = tuple(boundaries), depths, num_layers
         self.slots, self.documents = draft.config.num_slots, len(tokens)
@@ -77,10 +85,12 @@ class LayoutExplorer:
         absent = [b for b in layout if b not in self.boundaries]
         if absent or len(layout) != self.slots:
             raise WiringError(
-                "there are no states for this layout", where=layout,
-                expected=f"{self.slots} of the boundaries {self.boundaries}", found=absent or f"{len(layout)} slots",
+                "there are no states for this layout",
+                where=layout,
+                expected=f"{self.slots} of the boundaries {self.boundaries}",
+                found=absent or f"{len(layout)} slots",
                 remedy="Load the target too (reference=), and every boundary is there",
-            )  # fmt: skip
+            )
         if layout not in self._known:
             self._known[layout] = self._computed(layout)
         return self._known[layout]
@@ -153,14 +163,22 @@ def accuracy_by_layout(
     for name, marked in marks.items():
         colour, symbol, dash = _MARKS.get(name, (GREY, "x", "dot"))
         fig.add_scatter(
-            x=depths, y=_rounded(explorer.accuracy(marked)), mode="lines+markers", name=f"{name} {_told(marked)}",
-            marker=dict(symbol=symbol, size=9, color=colour), line=dict(color=colour, dash=dash),
-        )  # fmt: skip
+            x=depths,
+            y=_rounded(explorer.accuracy(marked)),
+            mode="lines+markers",
+            name=f"{name} {_told(marked)}",
+            marker=dict(symbol=symbol, size=9, color=colour),
+            line=dict(color=colour, dash=dash),
+        )
     if layout is not None:
         fig.add_scatter(
-            x=depths, y=_rounded(explorer.accuracy(layout)), mode="lines+markers", name=f"chosen {_told(layout)}",
-            marker=dict(symbol="diamond-open", size=14, color=BLUE, line=dict(width=2)), line=dict(color=BLUE, width=3),
-        )  # fmt: skip
+            x=depths,
+            y=_rounded(explorer.accuracy(layout)),
+            mode="lines+markers",
+            name=f"chosen {_told(layout)}",
+            marker=dict(symbol="diamond-open", size=14, color=BLUE, line=dict(width=2)),
+            line=dict(color=BLUE, width=3),
+        )
     fig.update_yaxes(range=[0, 1])
     fig.update_xaxes(dtick=1)
     return captioned(fig, counted_by(explorer))

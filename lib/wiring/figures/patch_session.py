@@ -145,9 +145,11 @@ class PatchSession:
         cure = self._ready(form)
         if not folder and not cure.edits:
             raise WiringError(
-                "this form writes a copy of the draft alone", where="folder", expected="a folder for it",
+                "this form writes a copy of the draft alone",
+                where="folder",
+                expected="a folder for it",
                 remedy="Name one, or apply to the run folder",
-            )  # fmt: skip
+            )
         goal = Path(folder).expanduser().absolute() if folder else self.case.scratch(f"panel-draft-{form}")
         draft_copy.check_goal(self.case.profile.draft, goal)
         files = [goal] if folder else []
@@ -162,9 +164,10 @@ class PatchSession:
             take_back(self._tree)
             if status(self._tree).record is not None:
                 raise WiringError(
-                    "this SGLang carries a patch already, and Undo here would take that away", where=self._tree.package,
+                    "this SGLang carries a patch already, and Undo here would take that away",
+                    where=self._tree.package,
                     remedy="Take it back first (`wiring patch undo`)",
-                )  # fmt: skip
+                )
         copied = draft_copy.apply(self.case.profile.draft, cure, question.folder, self.plan.wanted)
         try:
             if cure.edits:

@@ -33,18 +33,24 @@ class Picker(ipywidgets.VBox):
             options=list(self._options.items()), value=chosen, description="Case", style=_WIDE
         )
         self.other = ipywidgets.Text(
-            description="or another profile", placeholder="path of a YAML file", continuous_update=False, style=_WIDE,
+            description="or another profile",
+            placeholder="path of a YAML file",
+            continuous_update=False,
+            style=_WIDE,
             layout={"width": "32em"},
-        )  # fmt: skip
+        )
         self.refresh = ipywidgets.Button(description="Look again", icon="refresh")
         self.measure = ipywidgets.Dropdown(
             options=[("on the server, now", "live"), ("read what was recorded", "recorded")],
-            description="Measure", style=_WIDE,
-        )  # fmt: skip
+            description="Measure",
+            style=_WIDE,
+        )
         self.write = ipywidgets.Button(
-            description="Write notebooks for this case", icon="edit", layout={"width": "auto"},
+            description="Write notebooks for this case",
+            icon="edit",
+            layout={"width": "auto"},
             tooltip="Copies with the parameters set, in the run folder; copies that are there stay as they are",
-        )  # fmt: skip
+        )
         self.shown, self.told = ipywidgets.Output(), ipywidgets.Output()
         super().__init__(
             [

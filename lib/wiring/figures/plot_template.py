@@ -20,19 +20,28 @@ SERIES = (BLUE, PURPLE, GREEN, RED, GREY, VIOLET)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 ARM_COLOURS = {"plain": BLUE, "as served": RED, "cured": GREEN}
 _AXIS = dict(
-    gridcolor="rgba(128,128,128,0.25)", linecolor=INK, tickcolor=INK, showgrid=True, zeroline=False, ticks="outside",
+    gridcolor="rgba(128,128,128,0.25)",
+    linecolor=INK,
+    tickcolor=INK,
+    showgrid=True,
+    zeroline=False,
+    ticks="outside",
     title=dict(font=dict(size=12)),
-)  # fmt: skip
+)
 TEMPLATE = go.layout.Template(
     layout=dict(
-        paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, colorway=SERIES, xaxis=_AXIS, yaxis=_AXIS,
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        colorway=SERIES,
+        xaxis=_AXIS,
+        yaxis=_AXIS,
         font=dict(family="sans-serif", size=12, color=INK),
         title=dict(x=0.02, y=1, yref="container", yanchor="top", pad=dict(t=12), font=dict(size=15)),
         margin=dict(l=70, r=20, t=70, b=60),
         legend=dict(orientation="h", x=1, xanchor="right", y=1.01, yanchor="bottom", bgcolor=CLEAR),
         modebar=dict(bgcolor=CLEAR, color="rgba(128,128,128,0.5)", activecolor=INK),
     )
-)  # fmt: skip
+)
 _CAPTION = dict(size=11, line=15, letters=108)  # pixels, pixels, letters per line of a figure 760 pixels wide
 
 
@@ -55,9 +64,18 @@ def captioned(fig: go.Figure, text: str, *, below: int = 56) -> go.Figure:
     """
     lines = _lines(text, _CAPTION["letters"] * fig.layout.width // 760)
     fig.add_annotation(
-        text="<br>".join(lines), xref="paper", yref="paper", x=0, xanchor="left", y=0, yanchor="top", yshift=-below,
-        showarrow=False, align="left", font_size=_CAPTION["size"],
-    )  # fmt: skip
+        text="<br>".join(lines),
+        xref="paper",
+        yref="paper",
+        x=0,
+        xanchor="left",
+        y=0,
+        yanchor="top",
+        yshift=-below,
+        showarrow=False,
+        align="left",
+        font_size=_CAPTION["size"],
+    )
     bottom = below + _CAPTION["line"] * len(lines) + 12
     fig.update_layout(margin_b=bottom, height=fig.layout.height + bottom - TEMPLATE.layout.margin.b)
     return fig

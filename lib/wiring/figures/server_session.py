@@ -132,9 +132,13 @@ class ServerSession:
         rules = [accepted.rule] if accepted else []
         rules += [f"tok/s: {speed.source.partition(',')[0]}, last log interval"] if speed else []
         return self._kept(
-            Reading("the server's own figures", speed.tok_per_s if speed else None,
-                    accepted.accept_length if accepted else None, "; ".join(rules) or _NO_FIGURE)
-        )  # fmt: skip
+            Reading(
+                "the server's own figures",
+                speed.tok_per_s if speed else None,
+                accepted.accept_length if accepted else None,
+                "; ".join(rules) or _NO_FIGURE,
+            )
+        )
 
     def send(self) -> Reading:
         """Send the profile's next prompt, alone, and measure at the client.

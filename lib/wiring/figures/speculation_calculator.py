@@ -116,12 +116,18 @@ def of_arm(
     step = terms.get(CHAIN_STEP, terms.get(STEP, 0.0))
     assert plain.step_s and arm.round_s and arm.accept_length, "an arm with a draft has rounds, plain has steps"
     return Assumed(
-        conditional=tuple(share or 0.0 for share in arm.acceptance_conditional), steps=asked.steps,
-        draft_tokens=asked.draft_tokens, draft=step, verify=max(0.0, terms[BASE] - step),
-        plain_tok_per_s=1 / plain.step_s, token=terms.get(TOKEN, 0.0),
-        wide=terms[bend_name(model.bend)] if model.bend else 0.0, bend=model.bend or 0,
-        measured=arm.accept_length / arm.round_s, note=note,
-    )  # fmt: skip
+        conditional=tuple(share or 0.0 for share in arm.acceptance_conditional),
+        steps=asked.steps,
+        draft_tokens=asked.draft_tokens,
+        draft=step,
+        verify=max(0.0, terms[BASE] - step),
+        plain_tok_per_s=1 / plain.step_s,
+        token=terms.get(TOKEN, 0.0),
+        wide=terms[bend_name(model.bend)] if model.bend else 0.0,
+        bend=model.bend or 0,
+        measured=arm.accept_length / arm.round_s,
+        note=note,
+    )
 
 
 def case_study(folder: Path = EVIDENCE) -> dict[str, Assumed]:
@@ -136,10 +142,13 @@ def case_study(folder: Path = EVIDENCE) -> dict[str, Assumed]:
     price = price_from_rates(rate, length, plain)
     alone = next(a.accuracy for a in cured.accuracy if a.side == "T" and not a.claimed)
     common = dict(
-        steps=steps, draft_tokens=int(cured.setting.draft_tokens or steps + 1), verify=1.0, draft=(price - 1) / steps,
+        steps=steps,
+        draft_tokens=int(cured.setting.draft_tokens or steps + 1),
+        verify=1.0,
+        draft=(price - 1) / steps,
         plain_tok_per_s=plain,
         note="published figures: acceptance put equal at every position, verify at one plain step",
-    )  # fmt: skip
+    )
     before = _rate(served, "draft")
     found = {
         "case study, as served": (price * before / plain, before),
@@ -159,9 +168,11 @@ def equal_acceptance(accept_length: float, steps: int) -> float:
     """
     if not 1 <= accept_length <= steps + 1:
         raise WiringError(
-            "no acceptance gives this accept length", where="accept length", expected=f"1 to {steps + 1}",
+            "no acceptance gives this accept length",
+            where="accept length",
+            expected=f"1 to {steps + 1}",
             found=accept_length,
-        )  # fmt: skip
+        )
     low, high = 0.0, 1.0
     for _ in range(60):  # chain_length rises with acceptance: halve until a double tells no more
         middle = (low + high) / 2
@@ -199,9 +210,13 @@ def break_even_by_steps(assumed: Assumed) -> go.Figure:
     )
     for name, value, colour, dash, symbol in lines:
         fig.add_scatter(
-            x=steps, y=_curve(assumed, value), mode="lines+markers", name=name, line=dict(color=colour, dash=dash),
+            x=steps,
+            y=_curve(assumed, value),
+            mode="lines+markers",
+            name=name,
+            line=dict(color=colour, dash=dash),
             marker=dict(symbol=symbol, color=colour),
-        )  # fmt: skip
+        )
     fig.add_vline(x=assumed.steps, line_color=INK, line_width=1)
     fig.update_yaxes(rangemode="tozero")
     fig.update_xaxes(dtick=1)

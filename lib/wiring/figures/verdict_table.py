@@ -16,10 +16,16 @@ def verdict_table(verdict: Verdict, rows: int = 5) -> pd.DataFrame:
     """The first `rows` kinds of the ranking and each named one behind them; empty where nothing speaks for any kind."""
     columns = ["kind", "name", "bits", "named", "for", "against"]
     ranked = [
-        (one.kind, one.name, round(one.score, 1), one.kind in verdict.named, _said(one.speaks_for),
-         _said(one.speaks_against))
+        (
+            one.kind,
+            one.name,
+            round(one.score, 1),
+            one.kind in verdict.named,
+            _said(one.speaks_for),
+            _said(one.speaks_against),
+        )
         for one in verdict.shown(rows)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(ranked, columns=columns).set_index("kind")
 
 

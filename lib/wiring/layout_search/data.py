@@ -143,15 +143,18 @@ def read_texts(file: Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             raise WiringError(
-                "this line is empty", where=f"{file}, line {number}", expected="one document per line",
+                "this line is empty",
+                where=f"{file}, line {number}",
+                expected="one document per line",
                 remedy="Take the line out",
-            )  # fmt: skip
+            )
         if (first := seen.setdefault(" ".join(line.split()), number)) != number:
             raise WiringError(
-                f"this document stands in line {first} already", where=f"{file}, line {number}",
+                f"this document stands in line {first} already",
+                where=f"{file}, line {number}",
                 expected="documents that differ: copies count as evidence and tell nothing",
                 remedy="Take the line out",
-            )  # fmt: skip
+            )
     check_documents(len(lines), file)
     return lines
 

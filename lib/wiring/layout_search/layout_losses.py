@@ -69,9 +69,7 @@ class Losses:
         size = max(1, max(_BYTES // self._row_bytes, _ROWS) // rows)
         return torch.cat([self._sums(part, extent, temperatures) for part in layouts.split(size)], 1)
 
-    def means(
-        self, layouts: Sequence[Layout] | Tensor, extent: Extent, temperature: float = TEMPERATURE
-    ) -> Tensor:
+    def means(self, layouts: Sequence[Layout] | Tensor, extent: Extent, temperature: float = TEMPERATURE) -> Tensor:
         """Mean cross-entropy over all counted rows of the extent [B] float64."""
         sums = self.sums(layouts, extent, (temperature,))[0]
         return sums.sum(1) / self.rows(extent).sum().clamp(min=1)

@@ -63,7 +63,9 @@ def open_search(
         return model, from_samples(found, len(found), config.num_layers, ends, model.target_ids, rows)
     texts = tokenise(read_texts(Path(text)), folder, text)
     threads = torch.get_num_threads()
-    limit_threads_for_small_model(config.hidden_size)  # a narrow target gains nothing from threads; the search itself does
+    limit_threads_for_small_model(
+        config.hidden_size
+    )  # a narrow target gains nothing from threads; the search itself does
     try:
         reference = ReferenceTarget.load(folder)
         return model, from_texts(texts, reference, model.target_ids, rows, progress)

@@ -159,9 +159,12 @@ def _compared(
     sums, plain = losses.sums(left, losses.whole, (TEMPERATURE, 1.0)).numpy()
     if not np.isfinite(sums).all():
         raise WiringError(
-            "the draft's forward gives no numbers", where="search", expected="finite losses",
-            found="nan or infinity under some layouts", remedy="Look at the draft's config and weights: `wiring lint`",
-        )  # fmt: skip
+            "the draft's forward gives no numbers",
+            where="search",
+            expected="finite losses",
+            found="nan or infinity under some layouts",
+            remedy="Look at the draft's config and weights: `wiring lint`",
+        )
     order = sums.sum(1).argsort(kind="stable")
     return left[torch.from_numpy(order)], ranked, sums[order], plain[order]
 

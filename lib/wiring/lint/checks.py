@@ -144,9 +144,11 @@ def lint(
         fits = {ours.slots or 0, named_slots(ours.config, ours.producer) or DEFAULT_SLOTS}
         if len(trained) not in fits:
             raise WiringError(
-                "the trained layout fits neither the draft's fc nor its config", where="--trained",
-                expected=f"{' or '.join(map(str, sorted(fits - {0})))} boundaries", found=",".join(map(str, trained)),
-            )  # fmt: skip
+                "the trained layout fits neither the draft's fc nor its config",
+                where="--trained",
+                expected=f"{' or '.join(map(str, sorted(fits - {0})))} boundaries",
+                found=",".join(map(str, trained)),
+            )
     copy = read_copy_record(draft)
     served, unserved = what_is_served(
         engine, ours, theirs, server, embedding_plugin=embedding_plugin, engine_ids=engine_ids, copy=copy
@@ -163,8 +165,11 @@ def lint(
 def run(view: View) -> tuple[tuple[LintFinding, ...], tuple[NotChecked, ...]]:
     """Make every check whose needs are met; the rest, and whatever could not be read, is listed."""
     found: list[LintFinding] = []
-    gaps = [NotChecked("layout", note.text) for note in view.served.notes if note.kind == 0 and note.severity != "note"
-            ] if view.served else []  # fmt: skip
+    gaps = (
+        [NotChecked("layout", note.text) for note in view.served.notes if note.kind == 0 and note.severity != "note"]
+        if view.served
+        else []
+    )
     for check in CHECKS:
         lacking = [why for need in check.needs if (why := _lacks(view, need))]
         if lacking:
@@ -182,9 +187,12 @@ def _lacks(view: View, need: Need) -> str:
         Need.SHAPE: draft.unread if draft.shape is None else "",
         Need.DRAFT_TENSORS: "the draft's folder holds no weights" if draft.tensors is None else "",
         Need.TARGET: "no target was given" if target is None else "",
-        Need.TARGET_TENSORS: "no target was given" if target is None
-        else "" if target.weights else "the target's folder holds no safetensors",
+        Need.TARGET_TENSORS: "no target was given"
+        if target is None
+        else ""
+        if target.weights
+        else "the target's folder holds no safetensors",
         Need.RULE: view.unserved if view.served is None else "",
         Need.TRAINED: view.trained.why if view.trained.layout is None else "",
         Need.SERVER: "no server's arguments were given" if view.server is None else "",
-    }[need]  # fmt: skip
+    }[need]

@@ -62,8 +62,11 @@ def check_fields(config: Mapping[str, Any], where: object) -> None:
         expected, holds = _FIELDS[name]
         if not holds(value):
             raise WiringError(
-                f"{name} cannot be read", where=where, expected=expected, found=repr(value)[:60],
+                f"{name} cannot be read",
+                where=where,
+                expected=expected,
+                found=repr(value)[:60],
                 remedy="Correct the config",
-            )  # fmt: skip
+            )
         if name in _NESTED:
             check_fields(value, where)

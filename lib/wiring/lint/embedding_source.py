@@ -35,15 +35,21 @@ def embedding(view: View) -> list[LintFinding]:
         return []
     how = "has nothing to do with the target's" if cosine < _RELATED else "was trained further than the target's"
     uses = (
-        "SGLang serves the target's in its place" if view.sglang
-        else "vLLM keeps it, because it differs" if view.engine.name == "vllm"
+        "SGLang serves the target's in its place"
+        if view.sglang
+        else "vLLM keeps it, because it differs"
+        if view.engine.name == "vllm"
         else "which of the two is used depends on the engine"
-    )  # fmt: skip
-    return [LintFinding(
-        8, "error", draft.tensor_where(EMBEDDING),
-        f"the draft's embedding {how} (mean cosine {cosine:.3f} over {_SAMPLE} rows or all): {uses}",
-        "Find out which one was trained with; an export with random rows has to be made again",
-    )]  # fmt: skip
+    )
+    return [
+        LintFinding(
+            8,
+            "error",
+            draft.tensor_where(EMBEDDING),
+            f"the draft's embedding {how} (mean cosine {cosine:.3f} over {_SAMPLE} rows or all): {uses}",
+            "Find out which one was trained with; an export with random rows has to be made again",
+        )
+    ]
 
 
 def head(view: View) -> list[LintFinding]:
@@ -60,12 +66,16 @@ def head(view: View) -> list[LintFinding]:
     if cosine >= _SAME:
         return []
     why = "draft_vocab_size is null" if taken == "target" else "tie_word_embeddings is true"
-    return [LintFinding(
-        8, "error", draft.tensor_where(HEAD),
-        f"the draft's head is another one than the target's {'head' if taken == 'target' else 'embedding'} (mean "
-        f"cosine {cosine:.3f}), but {why}: SGLang serves the target's in its place",
-        "Write draft_vocab_size as a number and tie_word_embeddings as false",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            8,
+            "error",
+            draft.tensor_where(HEAD),
+            f"the draft's head is another one than the target's {'head' if taken == 'target' else 'embedding'} (mean "
+            f"cosine {cosine:.3f}), but {why}: SGLang serves the target's in its place",
+            "Write draft_vocab_size as a number and tie_word_embeddings as false",
+        )
+    ]
 
 
 def _cosine(view: View, own: Tensor, name: str) -> float:

@@ -26,19 +26,31 @@ def config(view: View) -> list[LintFinding]:
     if not held.get("architectures"):
         say(7, "architectures", "the config names no architecture", 'Write "architectures": ["LlamaForCausalLMEagle3"]')
     if not held.get("model_type"):
-        say(7, "model_type", "the config names no model_type, without which transformers refuses it",
-            'Write the type of its layers, such as "model_type": "llama"')  # fmt: skip
+        say(
+            7,
+            "model_type",
+            "the config names no model_type, without which transformers refuses it",
+            'Write the type of its layers, such as "model_type": "llama"',
+        )
     if "draft_vocab_size" not in held and not held.get("kv_lora_rank"):  # `kimi_k25_eagle3.py` does without
         say(9, "draft_vocab_size", "draft_vocab_size is not in the config", "Write it; null shares the target's head")
     eps = held.get("rms_norm_eps", 0.0)
     if held.get("model_type") in ("llama", "qwen3") and not isinstance(eps, float):
-        say(10, "rms_norm_eps", f"rms_norm_eps is {_json(eps)}, and transformers refuses what is no decimal number",
-            "Write it as a decimal number, such as 1e-06")  # fmt: skip
+        say(
+            10,
+            "rms_norm_eps",
+            f"rms_norm_eps is {_json(eps)}, and transformers refuses what is no decimal number",
+            "Write it as a decimal number, such as 1e-06",
+        )
     for field in ("dtype", "torch_dtype"):
         name = held.get(field)
         if name and name not in DTYPES and not (view.server and view.server.get("dtype")):
-            say(11, field, f"{field} is {_json(name)}, in which no weights are loaded",
-                f"Write the format of the training: {', '.join(DTYPES[:3])}")  # fmt: skip
+            say(
+                11,
+                field,
+                f"{field} is {_json(name)}, in which no weights are loaded",
+                f"Write the format of the training: {', '.join(DTYPES[:3])}",
+            )
     return found
 
 
@@ -59,10 +71,15 @@ def layers(view: View) -> list[LintFinding]:
             evidence += f", and {filled - held} of them are never loaded" if held else ""
         return [LintFinding(10, "error", where, evidence, kept)]
     if said and held and said > held:
-        return [LintFinding(
-            10, "error", where, f"num_hidden_layers is {said}, the file holds {held}: the rest would never be loaded",
-            f"{kept}; or export the draft again, if it was trained with {said}",
-        )]  # fmt: skip
+        return [
+            LintFinding(
+                10,
+                "error",
+                where,
+                f"num_hidden_layers is {said}, the file holds {held}: the rest would never be loaded",
+                f"{kept}; or export the draft again, if it was trained with {said}",
+            )
+        ]
     return []
 
 

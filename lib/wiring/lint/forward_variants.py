@@ -11,11 +11,15 @@ def speculators_layout(view: View) -> list[LintFinding]:
     """A speculators file on SGLang, which reads flat configs alone (`srt/models/llama_eagle3.py`, 0.5.23)."""
     if not view.sglang or view.draft.producer != "speculators":
         return []
-    return [LintFinding(
-        10, "error", view.draft.where,
-        "the config is in the layout of speculators (transformer_layer_config), which SGLang does not read",
-        "Serve it with vLLM, or convert config and names to a flat file",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            10,
+            "error",
+            view.draft.where,
+            "the config is in the layout of speculators (transformer_layer_config), which SGLang does not read",
+            "Serve it with vLLM, or convert config and names to a flat file",
+        )
+    ]
 
 
 def norm_before_residual(view: View) -> list[LintFinding]:
@@ -24,16 +28,27 @@ def norm_before_residual(view: View) -> list[LintFinding]:
         return []
     where = f"{view.draft.where}: norm_before_residual"
     if view.sglang:
-        return [LintFinding(
-            10, "error", where, "norm_before_residual is true, and SGLang adds the state un-normed whatever it says: "
-            "the first proposal is wrong already", "Serve it with vLLM, or retrain with false",
-        )]  # fmt: skip
+        return [
+            LintFinding(
+                10,
+                "error",
+                where,
+                "norm_before_residual is true, and SGLang adds the state un-normed whatever it says: "
+                "the first proposal is wrong already",
+                "Serve it with vLLM, or retrain with false",
+            )
+        ]
     if view.draft.producer == "speculators":
         return []
-    return [LintFinding(
-        10, "warning", where, "norm_before_residual is true in a flat config, where no trainer does it",
-        "A draft of speculators has to be served in its own layout",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            10,
+            "warning",
+            where,
+            "norm_before_residual is true in a flat config, where no trainer does it",
+            "A draft of speculators has to be served in its own layout",
+        )
+    ]
 
 
 def variants(view: View) -> list[LintFinding]:
@@ -49,8 +64,13 @@ def variants(view: View) -> list[LintFinding]:
                 LintFinding(kinds[finding.kind], finding.severity, finding.where, finding.evidence, finding.remedy)
             )
     if view.sglang and not draft.shape.head_norm and draft.producer != "specforge":
-        found.append(LintFinding(
-            10, "error", draft.where, "the draft was trained without a norm before lm_head, SGLang always has one",
-            "Serve it with an engine that reads use_last_layernorm",
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                10,
+                "error",
+                draft.where,
+                "the draft was trained without a norm before lm_head, SGLang always has one",
+                "Serve it with an engine that reads use_last_layernorm",
+            )
+        )
     return found

@@ -50,10 +50,15 @@ def as_trained(view: View) -> list[LintFinding]:
         kind, how = difference(trained, layout)
         if _is_default(view, layout) and kind == 1:
             how += "; these are the engine's default layers"
-        found.append(LintFinding(
-            kind, "error" if view.trained.certain else "warning", f"{view.draft.where} ({_words(phases)})",
-            f"served boundaries {layout}, trained on {trained} ({view.trained.why}): {how}", _remedy(view, trained),
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                kind,
+                "error" if view.trained.certain else "warning",
+                f"{view.draft.where} ({_words(phases)})",
+                f"served boundaries {layout}, trained on {trained} ({view.trained.why}): {how}",
+                _remedy(view, trained),
+            )
+        )
     return found or _unrecorded(view)
 
 
@@ -66,8 +71,11 @@ def difference(trained: Layout, served: Layout) -> tuple[int, str]:
     steps = {s - t for t, s in zip(trained, served, strict=True)}
     if steps == {1} or steps == {-1}:
         return 2, f"every slot is one layer {'later' if steps == {1} else 'earlier'}"
-    moved = [f"slot {i} is fed what slot {trained.index(b)} was trained on" for i, b in enumerate(served)
-             if b in trained and trained[i] != b]  # fmt: skip
+    moved = [
+        f"slot {i} is fed what slot {trained.index(b)} was trained on"
+        for i, b in enumerate(served)
+        if b in trained and trained[i] != b
+    ]
     wrong = [f"slot {i} is fed boundary {b}, which no slot knows" for i, b in enumerate(served) if b not in trained]
     return 1, ", ".join(moved + wrong) or "slots are repeated"
 
@@ -83,10 +91,15 @@ def slots(view: View) -> list[LintFinding]:
         return [LintFinding(3, "error", where, evidence, "Export the draft again: its fc is [width, states * width]")]
     states, rest = divmod(fc.shape[1], width)
     if rest or not states:
-        return [LintFinding(
-            3, "error", where, f"fc takes {fc.shape[1]} features, which is no number of states of width {width}",
-            "Check target_hidden_size, and that the draft was trained for this target",
-        )]  # fmt: skip
+        return [
+            LintFinding(
+                3,
+                "error",
+                where,
+                f"fc takes {fc.shape[1]} features, which is no number of states of width {width}",
+                "Check target_hidden_size, and that the draft was trained for this target",
+            )
+        ]
     hidden = view.draft.layer.get("hidden_size")
     if fc.shape[0] != hidden:
         return [LintFinding(3, "error", where, f"fc puts out {fc.shape[0]} features, the draft is {hidden} wide")]
@@ -96,8 +109,15 @@ def slots(view: View) -> list[LintFinding]:
     if counts <= {states}:
         return []
     found = ", ".join(map(str, sorted(counts)))
-    return [LintFinding(3, "error", where, f"fc takes {states} states, {found} are fed by config and engine",
-                        f"Name {states} layers in the draft's config")]  # fmt: skip
+    return [
+        LintFinding(
+            3,
+            "error",
+            where,
+            f"fc takes {states} states, {found} are fed by config and engine",
+            f"Name {states} layers in the draft's config",
+        )
+    ]
 
 
 def _served(view: View) -> ServedLayout:
@@ -121,11 +141,16 @@ def _unrecorded(view: View) -> list[LintFinding]:
     trained, served = view.trained, _served(view)
     if not trained.guessed or any(served[phase] != trained.layout for phase in Phase):
         return []
-    return [LintFinding(
-        NO_FAULT, "note", view.draft.where,
-        f"the config names no layers: the engine serves its default, boundaries {trained.layout}, and that the draft "
-        "was trained on them is an assumption", _SAY,
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            NO_FAULT,
+            "note",
+            view.draft.where,
+            f"the config names no layers: the engine serves its default, boundaries {trained.layout}, and that the draft "
+            "was trained on them is an assumption",
+            _SAY,
+        )
+    ]
 
 
 def _is_default(view: View, layout: Layout) -> bool:
@@ -139,8 +164,10 @@ def _remedy(view: View, trained: Layout) -> str:
     if not view.trained.certain:
         return _SAY
     if view.engine.name == "tensorrt-llm" and 0 in trained:
-        return ("TensorRT-LLM cannot capture the embedding, boundary 0 (its id -1 is the state after the final norm): "
-                "serve the draft with another engine, or retrain on boundaries from 1")  # fmt: skip
+        return (
+            "TensorRT-LLM cannot capture the embedding, boundary 0 (its id -1 is the state after the final norm): "
+            "serve the draft with another engine, or retrain on boundaries from 1"
+        )
     cure = f"ake the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
     if view.trained.said:
         return f"M{cure}"

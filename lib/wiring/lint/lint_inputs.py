@@ -104,9 +104,14 @@ class DraftView:
     def as_sglang_reads_it(self) -> DraftCheckpoint:
         """Config and tensors by SGLang's reading. Raises WiringError where SGLang has no such forward pass."""
         return checkpoint_from(
-            self.plain_config, self.tensors or {}, folder=self.folder, producer="sglang", strict=False,
-            files=self.files, where=self.where,
-        )  # fmt: skip
+            self.plain_config,
+            self.tensors or {},
+            folder=self.folder,
+            producer="sglang",
+            strict=False,
+            files=self.files,
+            where=self.where,
+        )
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,34 @@ def quantisation(view: View) -> list[LintFinding]:
     method = own.get("quant_method", "?") if isinstance(own, dict) else own
     source = "the target's, copied" if theirs == own else f"of method {method}"
     if draft.tensors is None:
-        return [LintFinding(11, "warning", where, f"the draft's config has a quantisation, {source}",
-                            "See whether the weights are quantised; if not, remove it")]  # fmt: skip
+        return [
+            LintFinding(
+                11,
+                "warning",
+                where,
+                f"the draft's config has a quantisation, {source}",
+                "See whether the weights are quantised; if not, remove it",
+            )
+        ]
     if not _quantised(draft.named):
-        return [LintFinding(
-            11, "error", where, f"the draft's config has a quantisation ({source}), its weights have none",
-            "Remove quantization_config from the draft's config",
-        )]  # fmt: skip
-    return [LintFinding(11, "warning", where, f"the draft itself is quantised ({source}): its proposals are coarser",
-                        "Compare with the draft from before its quantisation")]  # fmt: skip
+        return [
+            LintFinding(
+                11,
+                "error",
+                where,
+                f"the draft's config has a quantisation ({source}), its weights have none",
+                "Remove quantization_config from the draft's config",
+            )
+        ]
+    return [
+        LintFinding(
+            11,
+            "warning",
+            where,
+            f"the draft itself is quantised ({source}): its proposals are coarser",
+            "Compare with the draft from before its quantisation",
+        )
+    ]
 
 
 def inherited(view: View) -> list[LintFinding]:
@@ -45,11 +64,16 @@ def inherited(view: View) -> list[LintFinding]:
     method = draft or (None if server.running else asked)
     if not method or method == "unquant" or view.draft.config.get("quantization_config"):
         return []
-    return [LintFinding(
-        11, "warning", f"{server.where}: speculative_draft_model_quantization",
-        f"the draft is loaded as {method}{', which it takes over from the target' if method == asked else ''}; "
-        "its config asks for none", "Start with --speculative-draft-model-quantization unquant",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            11,
+            "warning",
+            f"{server.where}: speculative_draft_model_quantization",
+            f"the draft is loaded as {method}{', which it takes over from the target' if method == asked else ''}; "
+            "its config asks for none",
+            "Start with --speculative-draft-model-quantization unquant",
+        )
+    ]
 
 
 def dtype(view: View) -> list[LintFinding]:
@@ -63,10 +87,15 @@ def dtype(view: View) -> list[LintFinding]:
         ours, theirs = (name if name not in (None, "float32") else "float16" for name in (ours, theirs))
     if ours is None or theirs is None or ours == theirs or ours not in DTYPES:  # `loading.config` tells the last
         return []
-    return [LintFinding(
-        11, "warning", f"{draft.where}: torch_dtype", f"the draft is loaded in {ours}, the target in {theirs}",
-        f"Start with --dtype {theirs}, or write the dtype of the training into the draft's config",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            11,
+            "warning",
+            f"{draft.where}: torch_dtype",
+            f"the draft is loaded in {ours}, the target in {theirs}",
+            f"Start with --dtype {theirs}, or write the dtype of the training into the draft's config",
+        )
+    ]
 
 
 def kv_cache(view: View) -> list[LintFinding]:
@@ -78,10 +107,15 @@ def kv_cache(view: View) -> list[LintFinding]:
     if not kind.startswith(("fp8", "fp4", "int8")):
         return []
     name = "speculative_draft_kv_cache_dtype" if own else "kv_cache_dtype"
-    return [LintFinding(
-        12, "warning", f"{server.where}: {name}", f"the draft's KV cache is {kind}, and a draft has no scales for it",
-        "Compare with --speculative-draft-kv-cache-dtype bf16",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            12,
+            "warning",
+            f"{server.where}: {name}",
+            f"the draft's KV cache is {kind}, and a draft has no scales for it",
+            "Compare with --speculative-draft-kv-cache-dtype bf16",
+        )
+    ]
 
 
 def _quantisation(raw: Mapping[str, Any], text: Mapping[str, Any]) -> Any:

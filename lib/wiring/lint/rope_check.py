@@ -23,11 +23,15 @@ def base_and_scaling(view: View) -> list[LintFinding]:
     ours, theirs = _rope(draft.layer), _rope(target.text)
     found = []
     if draft.producer != "safeailab" and ours["rope_theta"] != theirs["rope_theta"]:
-        found.append(LintFinding(
-            13, "warning", f"{draft.where}: rope_theta",
-            f"the draft's RoPE base is {ours['rope_theta']:g}, the target's {theirs['rope_theta']:g}",
-            "Serve the base that the draft was trained with; a wrong one costs more the longer the text",
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                13,
+                "warning",
+                f"{draft.where}: rope_theta",
+                f"the draft's RoPE base is {ours['rope_theta']:g}, the target's {theirs['rope_theta']:g}",
+                "Serve the base that the draft was trained with; a wrong one costs more the longer the text",
+            )
+        )
     if evidence := _scaling(ours, theirs, latent=bool(target.text.get("kv_lora_rank"))):
         remedy = "Serve the scaling that the draft was trained with; a config copied from a target may hold another"
         found.append(LintFinding(13, "warning", f"{draft.where}: rope_scaling", evidence, remedy))
@@ -66,8 +70,9 @@ def context(view: View) -> list[LintFinding]:
     remedy = f"Serve with --context-length {ours}" if view.sglang else f"Serve with a context of {ours}"
     if stops:
         remedy += ", or set SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 and expect less acceptance beyond it"
-    return [LintFinding(13, "error" if stops else "warning", f"{draft.where}: max_position_embeddings", evidence,
-                        remedy)]  # fmt: skip
+    return [
+        LintFinding(13, "error" if stops else "warning", f"{draft.where}: max_position_embeddings", evidence, remedy)
+    ]
 
 
 def window(view: View) -> list[LintFinding]:
@@ -80,11 +85,15 @@ def window(view: View) -> list[LintFinding]:
     served = view.server.get("speculative_draft_window_size") if view.server else None
     if served == size:
         return []
-    return [LintFinding(
-        13, "warning", f"{draft.where}: sliding_window",
-        f"the draft's config has a window of {size}, SGLang serves {served or 'none'}",
-        f"If it was trained with one: --speculative-draft-window-size {size}",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            13,
+            "warning",
+            f"{draft.where}: sliding_window",
+            f"the draft's config has a window of {size}, SGLang serves {served or 'none'}",
+            f"If it was trained with one: --speculative-draft-window-size {size}",
+        )
+    ]
 
 
 def context_length(config: Mapping[str, Any]) -> int | None:

@@ -7,12 +7,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # What the checks read, by SGLang's names; `max_model_len` is vLLM's.
-READ = frozenset({
-    "context_length", "disable_cuda_graph", "dtype", "kv_cache_dtype", "max_model_len", "model_path", "quantization",
-    "speculative_algorithm", "speculative_draft_kv_cache_dtype", "speculative_draft_model_path",
-    "speculative_draft_model_quantization", "speculative_draft_window_size", "speculative_eagle_topk",
-    "speculative_num_draft_tokens", "speculative_num_steps", "tp", "tp_size",
-})  # fmt: skip
+READ = frozenset(
+    {
+        "context_length",
+        "disable_cuda_graph",
+        "dtype",
+        "kv_cache_dtype",
+        "max_model_len",
+        "model_path",
+        "quantization",
+        "speculative_algorithm",
+        "speculative_draft_kv_cache_dtype",
+        "speculative_draft_model_path",
+        "speculative_draft_model_quantization",
+        "speculative_draft_window_size",
+        "speculative_eagle_topk",
+        "speculative_num_draft_tokens",
+        "speculative_num_steps",
+        "tp",
+        "tp_size",
+    }
+)
 
 
 @dataclass(frozen=True)

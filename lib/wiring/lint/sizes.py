@@ -14,16 +14,26 @@ def widths(view: View) -> list[LintFinding]:
     found = []
     if draft.width is not None and draft.width != wide:
         name = "target_hidden_size" if draft.config.get("target_hidden_size") else "hidden_size"
-        found.append(LintFinding(
-            3, "error", f"{draft.where}: {name}", f"the draft takes states of width {draft.width}, the target's are "
-            f"{wide} wide", "Serve the draft with the target that it was trained for",
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                3,
+                "error",
+                f"{draft.where}: {name}",
+                f"the draft takes states of width {draft.width}, the target's are {wide} wide",
+                "Serve the draft with the target that it was trained for",
+            )
+        )
     elif hidden not in (None, wide) and draft.tensors is not None and "embed_tokens.weight" not in draft.named:
-        found.append(LintFinding(
-            8, "error", f"{draft.where}: hidden_size",
-            f"the draft is {hidden} wide and the target {wide}, so the target's embedding cannot be shared, "
-            "and the draft has none of its own", "Export the draft with its embedding",
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                8,
+                "error",
+                f"{draft.where}: hidden_size",
+                f"the draft is {hidden} wide and the target {wide}, so the target's embedding cannot be shared, "
+                "and the draft has none of its own",
+                "Export the draft with its embedding",
+            )
+        )
     return found
 
 
@@ -34,7 +44,12 @@ def vocabulary(view: View) -> list[LintFinding]:
     size, expected = draft.layer.get("vocab_size"), target.config.vocab_size
     if size is None or size == expected:
         return []
-    return [LintFinding(
-        9, "error", f"{draft.where}: vocab_size", f"the draft's vocabulary is {size} ids, the target's {expected}",
-        "Serve the draft with the target that it was trained for",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            9,
+            "error",
+            f"{draft.where}: vocab_size",
+            f"the draft's vocabulary is {size} ids, the target's {expected}",
+            "Serve the draft with the target that it was trained for",
+        )
+    ]

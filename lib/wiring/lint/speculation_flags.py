@@ -23,17 +23,27 @@ def algorithm(view: View) -> list[LintFinding]:
         return []
     asked, where = server.get("speculative_algorithm"), f"{server.where}: speculative_algorithm"
     if not asked:
-        return [LintFinding(7, "warning", where, "the server runs without a draft",
-                            "Start it with --speculative-algorithm EAGLE3")]  # fmt: skip
+        return [
+            LintFinding(
+                7, "warning", where, "the server runs without a draft", "Start it with --speculative-algorithm EAGLE3"
+            )
+        ]
     is_eagle3 = _is_eagle3(view)
     if is_eagle3 is None or (str(asked).upper() == "EAGLE3") == is_eagle3:
         return []
     found = "an EAGLE-3 draft" if is_eagle3 else "no EAGLE-3 draft"
-    return [LintFinding(
-        7, "error", where, f"the algorithm is {asked}, the draft is {found} "
-        f"({', '.join(view.draft.config.get('architectures') or ['no architecture'])})",
-        "Start it with --speculative-algorithm EAGLE3" if is_eagle3 else "Serve a draft that was trained as EAGLE-3",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            7,
+            "error",
+            where,
+            f"the algorithm is {asked}, the draft is {found} "
+            f"({', '.join(view.draft.config.get('architectures') or ['no architecture'])})",
+            "Start it with --speculative-algorithm EAGLE3"
+            if is_eagle3
+            else "Serve a draft that was trained as EAGLE-3",
+        )
+    ]
 
 
 def architecture(view: View) -> list[LintFinding]:
@@ -43,27 +53,46 @@ def architecture(view: View) -> list[LintFinding]:
     """
     names = list(view.draft.config.get("architectures") or [])
     if view.draft.tensors is not None and "fc.weight" not in view.draft.named:
-        return [LintFinding(
-            7, "error", view.draft.where, "there is no fc.weight among its tensors: this is no EAGLE-3 draft",
-            "Point --draft to the draft's folder, --target to the target's",
-        )]  # fmt: skip
+        return [
+            LintFinding(
+                7,
+                "error",
+                view.draft.where,
+                "there is no fc.weight among its tensors: this is no EAGLE-3 draft",
+                "Point --draft to the draft's folder, --target to the target's",
+            )
+        ]
     if view.sglang and names and view.draft.producer in FLAT and not set(names) & _LOADED and _is_eagle3(view):
-        return [LintFinding(
-            7, "error", f"{view.draft.where}: architectures", f"SGLang has no draft model {', '.join(names)}",
-            'Write "architectures": ["LlamaForCausalLMEagle3"] into a copy of the draft\'s config',
-        )]  # fmt: skip
+        return [
+            LintFinding(
+                7,
+                "error",
+                f"{view.draft.where}: architectures",
+                f"SGLang has no draft model {', '.join(names)}",
+                'Write "architectures": ["LlamaForCausalLMEagle3"] into a copy of the draft\'s config',
+            )
+        ]
     if _is_eagle3(view) is False:
-        return [LintFinding(
-            7, "error", f"{view.draft.where}: architectures", f"{', '.join(names)} is no EAGLE-3 draft",
-            "Serve a draft that was trained as EAGLE-3, or another --speculative-algorithm",
-        )]  # fmt: skip
+        return [
+            LintFinding(
+                7,
+                "error",
+                f"{view.draft.where}: architectures",
+                f"{', '.join(names)} is no EAGLE-3 draft",
+                "Serve a draft that was trained as EAGLE-3, or another --speculative-algorithm",
+            )
+        ]
     if not view.sglang or view.draft.producer not in FLAT or "LlamaForCausalLM" not in names:
         return []
-    return [LintFinding(
-        7, "error", f"{view.draft.where}: architectures",
-        "LlamaForCausalLM makes SGLang load a plain Llama model in place of the draft",
-        'Write "architectures": ["LlamaForCausalLMEagle3"] into a copy of the draft\'s config',
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            7,
+            "error",
+            f"{view.draft.where}: architectures",
+            "LlamaForCausalLM makes SGLang load a plain Llama model in place of the draft",
+            'Write "architectures": ["LlamaForCausalLMEagle3"] into a copy of the draft\'s config',
+        )
+    ]
 
 
 def arguments(view: View) -> list[LintFinding]:
@@ -71,11 +100,15 @@ def arguments(view: View) -> list[LintFinding]:
     server = view.server
     assert server is not None, "needs the server's arguments"
     found = [
-        LintFinding(21, "warning", f"{server.where}: {row.name}",
-                    f"asked for {row.asked}, the server runs with {row.resolved}"
-                    + (f": {row.reason}" if row.reason else ""), "Ask for what you mean, and read the resolved value")
+        LintFinding(
+            21,
+            "warning",
+            f"{server.where}: {row.name}",
+            f"asked for {row.asked}, the server runs with {row.resolved}" + (f": {row.reason}" if row.reason else ""),
+            "Ask for what you mean, and read the resolved value",
+        )
         for row in server.changed
-    ]  # fmt: skip
+    ]
     numbers = [server.get(name) for name in _SPECULATION]
     if server.running or not view.sglang or any(number is None for number in numbers):
         return found
@@ -87,11 +120,16 @@ def arguments(view: View) -> list[LintFinding]:
         ) from None
     resolved = resolve_speculation(asked)
     if resolved != asked:
-        found.append(LintFinding(
-            21, "warning", f"{server.where}: speculative_num_draft_tokens",
-            f"asked for {asked.draft_tokens}, the server will run with {resolved.draft_tokens}: with top-k 1 it "
-            "verifies one chain, steps + 1 tokens", "Set the number of steps: draft tokens follow from it",
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                21,
+                "warning",
+                f"{server.where}: speculative_num_draft_tokens",
+                f"asked for {asked.draft_tokens}, the server will run with {resolved.draft_tokens}: with top-k 1 it "
+                "verifies one chain, steps + 1 tokens",
+                "Set the number of steps: draft tokens follow from it",
+            )
+        )
     return found
 
 
@@ -105,8 +143,15 @@ def served_files(view: View) -> list[LintFinding]:
     for name, folder in pairs:
         path = Path(str(server.get(name) or ""))
         if server.running and server.get(name) and path.is_dir() and path.resolve() != folder.resolve():
-            found.append(LintFinding(21, "note", f"{server.where}: {name}", f"the server serves {path}, checked is "
-                                     f"{folder}", "Check what is served"))  # fmt: skip
+            found.append(
+                LintFinding(
+                    21,
+                    "note",
+                    f"{server.where}: {name}",
+                    f"the server serves {path}, checked is {folder}",
+                    "Check what is served",
+                )
+            )
     return found
 
 

@@ -55,12 +55,16 @@ def _twice(view: View) -> list[LintFinding]:
         return []
     first, last, _ = pairs[0]
     differ = sum(not same for *_, same in pairs)
-    return [LintFinding(
-        10, "error" if differ else "warning", draft.tensor_where(canonical(last)),
-        f"{len(pairs)} tensors stand in the file twice, such as {first} and {last}: both have one place, and the one "
-        f"that is read last, {last}, wins; {f'{differ} of them differ' if differ else 'the two are the same'}",
-        "Remove those that were not trained",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            10,
+            "error" if differ else "warning",
+            draft.tensor_where(canonical(last)),
+            f"{len(pairs)} tensors stand in the file twice, such as {first} and {last}: both have one place, and the one "
+            f"that is read last, {last}, wins; {f'{differ} of them differ' if differ else 'the two are the same'}",
+            "Remove those that were not trained",
+        )
+    ]
 
 
 def _dropped(view: View) -> list[LintFinding]:
@@ -74,11 +78,15 @@ def _dropped(view: View) -> list[LintFinding]:
     if not dropped:
         return []
     wanted = [canonical(name) for name in dropped]
-    return [LintFinding(
-        9 if wanted == [HEAD] else 10, "error", draft.tensor_where(wanted[0]),
-        f"SGLang drops {', '.join(dropped)} without a word: it looks for {', '.join(wanted)}",
-        "Rename it in a copy of the file" if len(dropped) == 1 else "Rename them in a copy of the file",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            9 if wanted == [HEAD] else 10,
+            "error",
+            draft.tensor_where(wanted[0]),
+            f"SGLang drops {', '.join(dropped)} without a word: it looks for {', '.join(wanted)}",
+            "Rename it in a copy of the file" if len(dropped) == 1 else "Rename them in a copy of the file",
+        )
+    ]
 
 
 def _translated(found: Iterable[Finding], own: set[str], view: View) -> Iterable[LintFinding]:
@@ -103,8 +111,13 @@ def _unused(finding: Finding, name: str, view: View, *, trained_with: bool) -> L
         evidence = f"{engine}: the config says num_hidden_layers {view.draft.shape.num_layers}"
         return LintFinding(10, "error", finding.where, evidence, "Write the number of layers that were trained")
     if trained_with:
-        return LintFinding(10, "error", finding.where, f"{engine}, and the draft was trained with it",
-                           "Serve it with an engine that reads it, or retrain without")  # fmt: skip
+        return LintFinding(
+            10,
+            "error",
+            finding.where,
+            f"{engine}, and the draft was trained with it",
+            "Serve it with an engine that reads it, or retrain without",
+        )
     if meant := _behind_a_prefix(name, view):
         evidence = f"{engine}: it looks for {meant}, which the file does not have"
         return LintFinding(10, "error", finding.where, evidence, "Take the prefix off in a copy of the file")
@@ -156,23 +169,40 @@ def zeros(view: View) -> list[LintFinding]:
     fc, slots = draft.named.get("fc.weight"), draft.slots
     found = []
     if fc is not None and not bool(fc.any()):
-        found.append(LintFinding(
-            23, "error", draft.tensor_where("fc.weight"),
-            "fc holds nothing but zeros: the draft sees none of the states that it is fed, from whatever layer",
-            "Export the draft again from its training checkpoint",
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                23,
+                "error",
+                draft.tensor_where("fc.weight"),
+                "fc holds nothing but zeros: the draft sees none of the states that it is fed, from whatever layer",
+                "Export the draft again from its training checkpoint",
+            )
+        )
     elif fc is not None and slots:
         unused = [i for i, part in enumerate(fc.chunk(slots, dim=1)) if not bool(part.any())]
-        found += [LintFinding(
-            23, "warning", draft.tensor_where("fc.weight"),
-            f"the columns of slot {i} hold nothing but zeros: the draft does not look at that state",
-            "Find out whether it was trained with it",
-        ) for i in unused]  # fmt: skip
-    others = [name for name, tensor in draft.named.items()
-              if name.endswith(".weight") and name != "fc.weight" and not bool(tensor.any())]  # fmt: skip
+        found += [
+            LintFinding(
+                23,
+                "warning",
+                draft.tensor_where("fc.weight"),
+                f"the columns of slot {i} hold nothing but zeros: the draft does not look at that state",
+                "Find out whether it was trained with it",
+            )
+            for i in unused
+        ]
+    others = [
+        name
+        for name, tensor in draft.named.items()
+        if name.endswith(".weight") and name != "fc.weight" and not bool(tensor.any())
+    ]
     if others:
-        found.append(LintFinding(
-            23, "warning", str(draft.folder), f"nothing but zeros: {', '.join(others)}",
-            "Export the draft again from its training checkpoint, if it was trained",
-        ))  # fmt: skip
+        found.append(
+            LintFinding(
+                23,
+                "warning",
+                str(draft.folder),
+                f"nothing but zeros: {', '.join(others)}",
+                "Export the draft again from its training checkpoint, if it was trained",
+            )
+        )
     return found

@@ -79,8 +79,10 @@ def _unreachable(d2t: Tensor, rows: int, vocab: int) -> str:
     if len(outside):
         first = int(outside[0])
         hint = "; it ascends strictly, as target ids do and offsets need not" if bool((d2t.diff() > 0).all()) else ""
-        return (f"{len(outside)} draft ids reach outside the target's 0 to {vocab - 1}, the first "
-                f"{first} -> {int(reached[first])}{hint}")  # fmt: skip
+        return (
+            f"{len(outside)} draft ids reach outside the target's 0 to {vocab - 1}, the first "
+            f"{first} -> {int(reached[first])}{hint}"
+        )
     if len(reached.unique()) < rows:
         return f"{rows} draft ids reach only {len(reached.unique())} different target ids"
     return ""
@@ -103,8 +105,10 @@ def _fault(d2t: Tensor, t2d: Tensor | None, rows: int, vocab: int) -> str:
         return evidence
     if not bool((reached.diff() > 0).all()):
         first = int((reached.diff() <= 0).nonzero()[0])
-        return (f"the target ids do not ascend: draft ids {first} and {first + 1} stand for {int(reached[first])} and "
-                f"{int(reached[first + 1])}, while every trainer writes them in order")  # fmt: skip
+        return (
+            f"the target ids do not ascend: draft ids {first} and {first + 1} stand for {int(reached[first])} and "
+            f"{int(reached[first + 1])}, while every trainer writes them in order"
+        )
     if not agree:
         assert t2d is not None
         marked = torch.zeros(vocab, dtype=torch.bool)

@@ -60,11 +60,15 @@ def wrong_size(view: View) -> list[LintFinding]:
     said = f"{wrong.field} {wrong.said}"
     if view.sglang and (wrong.field, wrong.said) == (_VOCABULARY, _ABSENT):
         said += ", so that SGLang stops at its start"
-    return [LintFinding(
-        kind, "error", f"{view.draft.where}: {wrong.field}",
-        f"{said}, and {len(wrong.tensors)} tensors have the shapes of {wrong.meant}: {', '.join(wrong.tensors)}",
-        f"Write {wrong.field} {wrong.meant}, if the tensors are the draft's; the rest was checked as if it stood there",
-    )]  # fmt: skip
+    return [
+        LintFinding(
+            kind,
+            "error",
+            f"{view.draft.where}: {wrong.field}",
+            f"{said}, and {len(wrong.tensors)} tensors have the shapes of {wrong.meant}: {', '.join(wrong.tensors)}",
+            f"Write {wrong.field} {wrong.meant}, if the tensors are the draft's; the rest was checked as if it stood there",
+        )
+    ]
 
 
 def _said(draft: DraftView, field: str) -> str:
@@ -94,9 +98,7 @@ def _misshapen(draft: DraftView, config: Mapping[str, Any]) -> tuple[str, ...] |
     if fc is not None and fc.dim() == 2 and fc.shape[1] and fc.shape[1] % shape.target_hidden_size == 0:
         shape = replace(shape, num_slots=fc.shape[1] // shape.target_hidden_size)
     known = shape.optional_shapes() | shape.required_shapes()
-    return tuple(
-        name for name, tensor in draft.named.items() if name in known and tuple(tensor.shape) != known[name]
-    )
+    return tuple(name for name, tensor in draft.named.items() if name in known and tuple(tensor.shape) != known[name])
 
 
 def _suggested(draft: DraftView, shape: Eagle3Config) -> Iterator[tuple[str, int]]:

@@ -115,14 +115,18 @@ def _counts(figures: Figures, faults: list[str]) -> tuple[int | None, int | None
     rounds, accepted, drafted = figures.rounds, figures.accepted, figures.drafted
     for name, value in (("rounds", rounds), ("accepted drafts", accepted), ("drafted tokens", drafted)):
         if value is not None and value < 0:
-            faults.append(f"{value} {name}: no counting rule explains a negative count (a sentinel was added up, "
-                          "or a counter was reset between two readings)")  # fmt: skip
+            faults.append(
+                f"{value} {name}: no counting rule explains a negative count (a sentinel was added up, "
+                "or a counter was reset between two readings)"
+            )
             return None, None, None
     if accepted is not None and drafted is not None and accepted > drafted:
         told = f"{accepted} accepted of {drafted} drafted"
         if rounds and accepted - rounds <= drafted:
-            faults.append(f"{told}: explained if the bonus token of each of the {rounds} rounds was counted as "
-                          f"accepted; drafts alone would be {accepted - rounds}")  # fmt: skip
+            faults.append(
+                f"{told}: explained if the bonus token of each of the {rounds} rounds was counted as "
+                f"accepted; drafts alone would be {accepted - rounds}"
+            )
         else:
             faults.append(f"{told}: no counting rule explains it")
         accepted = None
@@ -164,16 +168,20 @@ def _out_of_bounds(length: float, figures: Figures, *, exact: bool) -> list[str]
     if length < 1 - slack:
         if length < 0:
             return [f"accept length {length:g}: no counting rule explains a negative length"]
-        return [f"accept length {length:g} is below 1: explained if the bonus token was not counted; "
-                f"with it that is {1 + length:g}"]  # fmt: skip
+        return [
+            f"accept length {length:g} is below 1: explained if the bonus token was not counted; "
+            f"with it that is {1 + length:g}"
+        ]
     bound = figures.per_round
     if bound is None or length <= bound + 1 + slack:
         return []
     told = f"accept length {length:g} is above drafts per round + 1 = {bound + 1}: explained if a round drafts at "
     told += f"least {math.ceil(length - slack) - 1} (look at the resolved steps and draft tokens)"
     if length - 1 <= bound + 1 + slack:
-        told += (f", or if one token per round was counted too many (the bonus token twice), which leaves "
-                 f"{length - 1:.2f}, or if the prefill token of short answers was counted")  # fmt: skip
+        told += (
+            f", or if one token per round was counted too many (the bonus token twice), which leaves "
+            f"{length - 1:.2f}, or if the prefill token of short answers was counted"
+        )
     return [told]
 
 
@@ -192,17 +200,23 @@ def _positions(figures: Figures, length: float | None, faults: list[str]) -> tup
     products = tuple(accumulate(shares, mul))
     fits = _adds_up(figures, length)
     if length is not None and len(shares) > 1 and shares[0] >= 1 - slack and not fits(shares) and fits(shares[1:]):
-        faults.append(f"acceptance by position {listed} adds up to the accept length itself: position 0 is the bonus "
-                      "token, the drafts begin at position 1")  # fmt: skip
+        faults.append(
+            f"acceptance by position {listed} adds up to the accept length itself: position 0 is the bonus "
+            "token, the drafts begin at position 1"
+        )
         return shares[1:]
     if figures.per_round is not None and len(shares) == figures.per_round + 1 and shares[0] >= 1 - slack:
-        faults.append(f"acceptance by position {listed} has one position more than {figures.per_round} drafts: "
-                      "position 0 is the bonus token")  # fmt: skip
+        faults.append(
+            f"acceptance by position {listed} has one position more than {figures.per_round} drafts: "
+            "position 0 is the bonus token"
+        )
         return shares[1:]
     if rises or not fits(shares):
         if fits(products) and length is not None:
-            faults.append(f"acceptance by position {listed} cannot be shares of all rounds: explained as conditional "
-                          "rates (of the rounds that came so far), which multiply out to the length")  # fmt: skip
+            faults.append(
+                f"acceptance by position {listed} cannot be shares of all rounds: explained as conditional "
+                "rates (of the rounds that came so far), which multiply out to the length"
+            )
             return products
         short = f"does not add up to accept length {length:.2f} - 1" if length is not None else ""
         why = "rises, which a share of all rounds cannot" if rises else short

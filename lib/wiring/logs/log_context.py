@@ -36,8 +36,13 @@ _VLLM_VERSION = re.compile(r"LLM engine \(v?([^)\s]+)\) with config|vLLM API ser
 _VLLM_K = re.compile(r"speculative_config=(None|\w*SpeculativeConfig\((?:[^()]|\([^()]*\))*\))")
 _NUM_SPEC = re.compile(r"num_spec(?:ulative)?_tokens['\"]?\s*[=:]\s*(\d+)")
 _OF_SERVER = (
-    "server_args=", "sglang.launch_server", "sglang serve", "LLM engine (", "API server version", "speculative_config=",
-)  # fmt: skip
+    "server_args=",
+    "sglang.launch_server",
+    "sglang serve",
+    "LLM engine (",
+    "API server version",
+    "speculative_config=",
+)
 _TELLING = (*_OF_SERVER, "accept rate")
 _ENGINES = (  # a word that only this engine writes
     ("sglang", ("Decode batch", "server_args=", "sglang.launch_server", "sglang serve", "sglang:")),

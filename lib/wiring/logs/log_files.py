@@ -53,17 +53,20 @@ class Summary:
         return not (e.acceptance or e.speed or e.facts or e.arguments or e.accuracy)
 
 
-def read_file(
-    path: Path, earlier: Path | None = None, *, progress: Progress | None = None, **given: Any
-) -> Summary:
+def read_file(path: Path, earlier: Path | None = None, *, progress: Progress | None = None, **given: Any) -> Summary:
     """Read a file of whatever kind. `earlier`: the scrape before this one, whose counters are taken off.
 
     `given`: fields of `Given`. Raises WiringError where it cannot be read.
     """
     kind = _kind(path)
     if earlier is not None and kind != "metrics":
-        raise WiringError("only a scrape of /metrics can be compared with an earlier one", where=path,
-                          expected="Prometheus text", found=kind, remedy="Leave out --earlier")  # fmt: skip
+        raise WiringError(
+            "only a scrape of /metrics can be compared with an earlier one",
+            where=path,
+            expected="Prometheus text",
+            found=kind,
+            remedy="Leave out --earlier",
+        )
     if kind == "log":
         context = scan(lines_of(path), source=path.name, **given)
         return _sum_up(kind, context, emit(lines_of(path, progress), context))
@@ -72,8 +75,13 @@ def read_file(
         now, before = _whole(path), None if earlier is None else _whole(earlier)
         summary = _sum_up(kind, context, iter(read_metrics(now, before, source=path.name, **given)))
         if before is not None and summary.empty and read_metrics(now, source=path.name, **given):
-            raise WiringError("no round was counted between the two scrapes", where=path, expected="counters that grew",
-                              found=f"those of {earlier}", remedy="Scrape again after some requests")  # fmt: skip
+            raise WiringError(
+                "no round was counted between the two scrapes",
+                where=path,
+                expected="counters that grew",
+                found=f"those of {earlier}",
+                remedy="Scrape again after some requests",
+            )
         return summary
     value = json.loads(_whole(path))
     if kind == "server_info":
@@ -95,8 +103,12 @@ def lines_of(path: Path, progress: Progress | None = None) -> Iterator[str]:
                     progress(raw.tell())
                 yield line.decode("utf-8", errors="replace")
     except (OSError, EOFError, zlib.error) as error:
-        raise WiringError("this file cannot be read", where=path, found=str(error),
-                          remedy="Name a readable file, or copy a broken archive again") from None  # fmt: skip
+        raise WiringError(
+            "this file cannot be read",
+            where=path,
+            found=str(error),
+            remedy="Name a readable file, or copy a broken archive again",
+        ) from None
 
 
 def _kind(path: Path) -> str:
@@ -106,8 +118,12 @@ def _kind(path: Path) -> str:
         raise WiringError("this file is empty", where=path, expected="a log, a scrape or an answer")
     with path.open("rb") as raw:
         if _wide(raw.read(64)):
-            raise WiringError("this file is not text in UTF-8", where=path, found="UTF-16",
-                              remedy="Save it as UTF-8: `iconv -f UTF-16 -t UTF-8`")  # fmt: skip
+            raise WiringError(
+                "this file is not text in UTF-8",
+                where=path,
+                found="UTF-16",
+                remedy="Save it as UTF-8: `iconv -f UTF-16 -t UTF-8`",
+            )
     if first.startswith(("# HELP", "# TYPE")):
         return "metrics"
     if not first.startswith(("{", "[")) or first.startswith("[2") or path.stat().st_size > _LARGEST_WHOLE:
@@ -149,8 +165,12 @@ class _Speeds:
         if len(self.values) == 1:
             return self.first.model_copy(update={"condition": self.condition})
         told = f"{self.first.source} and {len(self.values) - 1} more, median of log intervals"
-        update = {"source": told, "tok_per_s": median(self.values), "condition": self.condition,
-                  "accept_length": self.length / len(self.values) or None}  # fmt: skip
+        update = {
+            "source": told,
+            "tok_per_s": median(self.values),
+            "condition": self.condition,
+            "accept_length": self.length / len(self.values) or None,
+        }
         return self.first.model_copy(update=update)
 
 

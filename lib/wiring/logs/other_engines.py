@@ -54,8 +54,10 @@ class LlamaCppLog:
             yield from self.finish()
             shares = found[1] if (found := _TUPLE.search(line)) else ""
             length = field_of(line, r"mean (?:acceptance length|len)") or ""
-            self._request = (at, {"rate": request[1], "accepted": request[2], "drafted": request[3],
-                                  "length": length, "shares": shares})  # fmt: skip
+            self._request = (
+                at,
+                {"rate": request[1], "accepted": request[2], "drafted": request[3], "length": length, "shares": shares},
+            )
         elif self._request is not None and (shares := _TUPLE.search(line)) is not None and "statistics" not in line:
             self._request[1]["shares"] = shares[1]
         elif "statistics" in line and "#gen drafts" in line:
@@ -104,8 +106,13 @@ class LlamaCppLog:
         found = normalise(place(context.source, at), figures, rule=rule, condition=condition)
         yield found
         if self._speed is not None:
-            yield Speed(source=found.source, arm="draft", tok_per_s=self._speed, accept_length=found.accept_length,
-                        condition=condition)  # fmt: skip
+            yield Speed(
+                source=found.source,
+                arm="draft",
+                tok_per_s=self._speed,
+                accept_length=found.accept_length,
+                condition=condition,
+            )
             self._speed = None
 
 
@@ -184,8 +191,14 @@ class TrainerLog:
         if self._automodel is not None:
             at, accuracy, length = self._automodel
             rule = f"{_AUTOMODEL}; simulated accept length train_tau_sim = {length}"
-            yield Accuracy(source=place(self._context.source, at), side="T", accuracy=float(accuracy), rule=rule,
-                           text="training", claimed=True)  # fmt: skip
+            yield Accuracy(
+                source=place(self._context.source, at),
+                side="T",
+                accuracy=float(accuracy),
+                rule=rule,
+                text="training",
+                claimed=True,
+            )
 
     def _modelopt(self, source: str, text: str) -> Iterator[Record]:
         said = _literal(text)
@@ -205,8 +218,13 @@ class TrainerLog:
         most = max(lengths) - 1
         reached = tuple(sum(n for length, n in lengths.items() if length > k) / rounds for k in range(1, most + 1))
         accepted = sum((length - 1) * n for length, n in lengths.items() if length > 0)
-        figures = Figures(rounds=rounds, accepted=accepted, by_position=reached, position_digits=None,
-                          per_round=self._context.per_round or most or None)  # fmt: skip
+        figures = Figures(
+            rounds=rounds,
+            accepted=accepted,
+            by_position=reached,
+            position_digits=None,
+            per_round=self._context.per_round or most or None,
+        )
         yield normalise(source, figures, rule=f"{_MODELOPT}, from its histogram", condition=self._context.condition())
 
     def _proposed(self, at: int, proposed: int, accepted: int, printed: str) -> Iterator[Record]:

@@ -51,10 +51,13 @@ def read_metrics(
 def _same_engine(now: Mapping[tuple[str, str], float], before: Mapping[tuple[str, str], float], source: str) -> None:
     own, other = ({name.partition(":")[0] for name, _ in read} & set(_PREFIXES) for read in (now, before))
     if own and not own & other:
-        raise WiringError("the earlier scrape is not one of this server", where=f"{source} before",
-                          expected=f"metrics of {' and '.join(sorted(own))}",
-                          found=f"those of {' and '.join(sorted(other))}" if other else "none that are known",
-                          remedy="Name two scrapes of one server")  # fmt: skip
+        raise WiringError(
+            "the earlier scrape is not one of this server",
+            where=f"{source} before",
+            expected=f"metrics of {' and '.join(sorted(own))}",
+            found=f"those of {' and '.join(sorted(other))}" if other else "none that are known",
+            remedy="Name two scrapes of one server",
+        )
 
 
 def _counters(
@@ -70,13 +73,15 @@ def _counters(
     name = "llama.cpp" if engine == "llamacpp" else engine
     context = scan((), source=source, **{**given, "engine": name})
     by_position = {
-        int(position): value for (metric, position), value in grown.items()
+        int(position): value
+        for (metric, position), value in grown.items()
         if metric.endswith("num_accepted_tokens_per_pos") and position.isdigit()
-    }  # fmt: skip
+    }
     shares = tuple(by_position.get(k, 0.0) / rounds for k in range(max(by_position) + 1)) if by_position else ()
     per_round = context.per_round or len(shares) or None
-    figures = Figures(rounds=rounds, accepted=accepted, drafted=drafted, by_position=shares, position_digits=None,
-                      per_round=per_round)  # fmt: skip
+    figures = Figures(
+        rounds=rounds, accepted=accepted, drafted=drafted, by_position=shares, position_digits=None, per_round=per_round
+    )
     rule = _COUNTED.format(engine=name, since=since)
     return [normalise(source, figures, rule=rule, condition=context.condition())]
 
@@ -111,8 +116,9 @@ def _sglang(
         found.append(normalise(source, figures, rule=_GAUGE, condition=context.condition()))
     if speed:
         arm = "draft" if length else "plain"
-        found.append(Speed(source=source, arm=arm, tok_per_s=speed, accept_length=length or None,
-                           condition=context.condition()))  # fmt: skip
+        found.append(
+            Speed(source=source, arm=arm, tok_per_s=speed, accept_length=length or None, condition=context.condition())
+        )
     return found
 
 
@@ -121,8 +127,11 @@ def _totals(text: str, source: str) -> dict[tuple[str, str], float]:
     try:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError:
-        raise WiringError("prometheus_client is not installed, which reads a server's metrics", where=source,
-                          remedy="Install the workbook's requirements (make setup)") from None  # fmt: skip
+        raise WiringError(
+            "prometheus_client is not installed, which reads a server's metrics",
+            where=source,
+            remedy="Install the workbook's requirements (make setup)",
+        ) from None
     totals: dict[tuple[str, str], float] = defaultdict(float)
     try:
         for family in text_string_to_metric_families(text):
@@ -132,6 +141,11 @@ def _totals(text: str, source: str) -> dict[tuple[str, str], float]:
                 elif not sample.name.endswith(("_created", "_bucket", "_sum", "_count")):
                     totals[sample.name.removesuffix("_total"), sample.labels.get("position", "")] += sample.value
     except (ValueError, KeyError, IndexError) as error:
-        raise WiringError("not the text of a server's metrics", where=source, expected="Prometheus exposition",
-                          found=str(error), remedy="Save what GET /metrics answers") from None  # fmt: skip
+        raise WiringError(
+            "not the text of a server's metrics",
+            where=source,
+            expected="Prometheus exposition",
+            found=str(error),
+            remedy="Save what GET /metrics answers",
+        ) from None
     return dict(totals)

@@ -19,9 +19,18 @@ from wiring.logs.log_context import ADJUSTED, Context, fitting_rates, rule_that_
 from wiring.logs.log_text import field_of, number, place, rate_of
 
 WORDS = (
-    "Decode batch", "Load weight end", ADJUSTED, "avg_spec_accept_length", "Acc Length", "acc_length=", "|",
-    "Acceptance length:", "Accept length:", "NaN in the logits", "Output token throughput",
-)  # fmt: skip
+    "Decode batch",
+    "Load weight end",
+    ADJUSTED,
+    "avg_spec_accept_length",
+    "Acc Length",
+    "acc_length=",
+    "|",
+    "Acceptance length:",
+    "Accept length:",
+    "NaN in the logits",
+    "Output token throughput",
+)
 _BATCH = re.compile(r"#running-req: (\d+)")
 _GRAPH = re.compile(r"(?:cuda|cpu|npu|musa) graph: (True|False)")
 _LENGTH = r"(?<!block )accept len"
@@ -152,10 +161,11 @@ class SGLangLog:
         if fits & expected or any(per is None for _, per in expected) or self._context.shape_unknown:
             return ""
         told = [
-            f"{length:g} / {per} = {length / per:.3f} with the bonus token in it (up to 0.5.10.post1)" if bonus else
-            f"({length:g} - 1) / {per} = {(length - 1) / per:.3f} for drafts only (from 0.5.11)"
+            f"{length:g} / {per} = {length / per:.3f} with the bonus token in it (up to 0.5.10.post1)"
+            if bonus
+            else f"({length:g} - 1) / {per} = {(length - 1) / per:.3f} for drafts only (from 0.5.11)"
             for bonus, per in sorted(expected, reverse=True)
-        ]  # fmt: skip
+        ]
         fault = f"accept length {length:g} beside rate {rate:g}: no meaning of the rate fits, {', '.join(told)}"
         tokens = sorted({per + (0 if bonus else 1) for bonus, per in fits})
         if not tokens:
@@ -187,8 +197,12 @@ class SGLangLog:
             return  # told with both values at the end
         if context.draft_tokens is not None and "adjusted" not in self._told:
             self._told.add("adjusted")
-            yield Argument(source=source, name=name, asked="another number, which the log does not print",
-                           resolved=context.draft_tokens)  # fmt: skip
+            yield Argument(
+                source=source,
+                name=name,
+                asked="another number, which the log does not print",
+                resolved=context.draft_tokens,
+            )
 
     def _bench(self, source: str, printed: str, throughput: float) -> Iterator[Record]:
         """`bench_sglang_eagle.py`, which prints 1.00 for a server without a draft as well."""
@@ -199,8 +213,9 @@ class SGLangLog:
             return
         figures = Figures(length, digits_of(printed), per_round=context.per_round)
         yield normalise(source, figures, rule=_PER_ANSWER, condition=context.condition())
-        yield Speed(source=source, arm="draft", tok_per_s=throughput, accept_length=length,
-                    condition=context.condition())  # fmt: skip
+        yield Speed(
+            source=source, arm="draft", tok_per_s=throughput, accept_length=length, condition=context.condition()
+        )
 
     def _table(self, source: str, at: int, line: str) -> Iterator[Record]:
         """`send_one.py`'s table or lines, and "Accept length:" of `bench_serving.py`."""
@@ -222,8 +237,13 @@ class SGLangLog:
             found = normalise(source, figures, rule=_TOTAL, condition=context.condition())
             yield found
             if self._throughput is not None:
-                yield Speed(source=source, arm="draft", tok_per_s=self._throughput, accept_length=found.accept_length,
-                            condition=context.condition())  # fmt: skip
+                yield Speed(
+                    source=source,
+                    arm="draft",
+                    tok_per_s=self._throughput,
+                    accept_length=found.accept_length,
+                    condition=context.condition(),
+                )
                 self._throughput = None
 
     def _one(self, source: str, tokens: int, printed: str, speed: float) -> Iterator[Record]:

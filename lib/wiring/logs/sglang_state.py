@@ -45,8 +45,14 @@ def read_server_info(
             found.append(record)
         if isinstance(speed, int | float) and speed > 0:
             arm = "draft" if algorithm or record is not None else "plain"
-            found.append(Speed(source=f"{here}, last_gen_throughput of the last log interval", arm=arm,
-                               tok_per_s=float(speed), condition=context.condition()))  # fmt: skip
+            found.append(
+                Speed(
+                    source=f"{here}, last_gen_throughput of the last log interval",
+                    arm=arm,
+                    tok_per_s=float(speed),
+                    condition=context.condition(),
+                )
+            )
     return tuple(found)
 
 

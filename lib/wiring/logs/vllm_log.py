@@ -26,11 +26,19 @@ _SHARE = r"(?:-?\d+(?:\.\d+)?|nan)"
 _SHARES = re.compile(rf"Per-position acceptance rate:\s*\[?\s*({_SHARE}(?:\s*,\s*{_SHARE})*)")
 _ENGINE = re.compile(r"Engine (\d+).*?Avg generation throughput: (\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs")
 _FIELDS = {
-    "total_num_output_tokens": "tokens", "num_drafts": "rounds", "Number of drafts": "rounds", "Drafts": "rounds",
-    "num_draft_tokens": "drafted", "Draft tokens generated": "drafted", "Draft tokens": "drafted",
-    "num_accepted_tokens": "accepted", "Accepted tokens": "accepted",
-    "mean acceptance length": "length", "Mean acceptance length": "length", "Acceptance length": "length",
-}  # fmt: skip
+    "total_num_output_tokens": "tokens",
+    "num_drafts": "rounds",
+    "Number of drafts": "rounds",
+    "Drafts": "rounds",
+    "num_draft_tokens": "drafted",
+    "Draft tokens generated": "drafted",
+    "Draft tokens": "drafted",
+    "num_accepted_tokens": "accepted",
+    "Accepted tokens": "accepted",
+    "mean acceptance length": "length",
+    "Mean acceptance length": "length",
+    "Acceptance length": "length",
+}
 _FIELD = re.compile(r"^[\s>|]*(" + "|".join(_FIELDS) + r")\s*:\s*(-?\d+(?:\.\d+)?|nan)\s*(?:$|[|,])")
 _AT = re.compile(r"^[\s>|]*(?:acceptance at token|Position)\s+(\d+)\s*:\s*(-?\d+(?:\.\d+)?|nan)")
 _PATIENCE = 8  # lines of something else before a block is taken as over
@@ -123,8 +131,12 @@ class VLLMLog:
         self._running[found[1]] = running
         if speed > 0 and running > 0 and self._context.plain is not None:
             arm = "plain" if self._context.plain else "draft"
-            yield Speed(source=place(self._context.source, at), arm=arm, tok_per_s=speed,
-                        condition=self._context.condition(line, batch=running))  # fmt: skip
+            yield Speed(
+                source=place(self._context.source, at),
+                arm=arm,
+                tok_per_s=speed,
+                condition=self._context.condition(line, batch=running),
+            )
 
     def _in_block(self, at: int, line: str) -> Iterator[Record]:
         if (share := _AT.match(line)) is not None:
@@ -168,8 +180,10 @@ class VLLMLog:
         yield normalise(place(self._context.source, at), figures, rule=_BLOCK, condition=self._context.condition())
 
     def _old_engine(self, at: int, line: str) -> Iterator[Record]:
-        spec, drafted = count(field_of(line, "Number of speculative tokens")), count(
-            field_of(line, "Number of draft tokens(?: tokens)?"))  # fmt: skip
+        spec, drafted = (
+            count(field_of(line, "Number of speculative tokens")),
+            count(field_of(line, "Number of draft tokens(?: tokens)?")),
+        )
         emitted = count(field_of(line, "Number of emitted tokens(?: tokens)?"))
         if (spec or 0) < 1 or (drafted or 0) < 1 or emitted is None:
             return

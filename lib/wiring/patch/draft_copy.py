@@ -88,9 +88,13 @@ def apply(draft: Path, cure: DraftChange, folder: Path, layout: Layout) -> Patch
         config = json.loads((draft / "config.json").read_text(encoding="utf-8"))
         write_json(building / "config.json", with_ids(config, cure.ids))
         record = CopyRecord(
-            source=str(draft), source_config_sha256=config_digest(draft), form=str(cure.form), ids=cure.ids,
-            layout=layout, environment=dict(cure.environment),
-        )  # fmt: skip
+            source=str(draft),
+            source_config_sha256=config_digest(draft),
+            form=str(cure.form),
+            ids=cure.ids,
+            layout=layout,
+            environment=dict(cure.environment),
+        )
         write_json(building / MARKER, record.model_dump(mode="json"))
         _put(building, folder)
     except OSError as error:

@@ -87,9 +87,10 @@ class CurePlan:
                 return cure
         told = [short.reason for short in self.short if short.form == form]
         raise WiringError(
-            f"the {form} form does not do here" if form else "no cure is known", where=f"SGLang {self.version}",
+            f"the {form} form does not do here" if form else "no cure is known",
+            where=f"SGLang {self.version}",
             found=told[0] if told else self.advice,
-        )  # fmt: skip
+        )
 
 
 def plan_cures(

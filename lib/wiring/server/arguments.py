@@ -55,9 +55,11 @@ def asked_vs_resolved(asked: Speculation | None, server_info: Mapping[str, Any])
     """
     if "speculative_algorithm" not in server_info:
         raise WiringError(
-            "the server's information holds no resolved arguments", where="/server_info",
-            expected="speculative_algorithm and others", found=", ".join(sorted(server_info)[:5]) or "nothing",
-        )  # fmt: skip
+            "the server's information holds no resolved arguments",
+            where="/server_info",
+            expected="speculative_algorithm and others",
+            found=", ".join(sorted(server_info)[:5]) or "nothing",
+        )
     command = _command(server_info)
     rows = []
     for field, (name, key, flag) in _SPECULATION.items():

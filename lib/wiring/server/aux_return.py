@@ -45,10 +45,12 @@ def aux_flags(layer_ids: Sequence[int] | None = None) -> tuple[str, ...]:
     ids = tuple(int(i) for i in layer_ids)
     if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
         raise WiringError(
-            "SGLang does not return the states of these layers", where="--return-aux-hidden-state-layer-ids",
-            expected="ids from 0, none of them twice", found=str(list(ids)),
+            "SGLang does not return the states of these layers",
+            where="--return-aux-hidden-state-layer-ids",
+            expected="ids from 0, none of them twice",
+            found=str(list(ids)),
             remedy="Capture what a served draft is fed instead (wiring.capture.records)",
-        )  # fmt: skip
+        )
     return (*flags, "--return-aux-hidden-state-layer-ids", *map(str, ids))
 
 
@@ -68,9 +70,12 @@ def generate_with_states(
     states = reply.meta.get("hidden_states")
     if not states:
         raise WiringError(
-            "the server returned no hidden states", where=client.url, expected="meta_info.hidden_states",
-            found=", ".join(sorted(reply.meta))[:200], remedy="Start it with --enable-return-aux-hidden-states",
-        )  # fmt: skip
+            "the server returned no hidden states",
+            where=client.url,
+            expected="meta_info.hidden_states",
+            found=", ".join(sorted(reply.meta))[:200],
+            remedy="Start it with --enable-return-aux-hidden-states",
+        )
     return reply.output_ids, records_of(prompt, reply.output_ids, states, request)
 
 
@@ -109,7 +114,9 @@ def records_of(
 
 def _wrong_shape(request: str, found: str) -> WiringError:
     return WiringError(
-        "not the hidden states of this text", where=f"request {request}, meta_info.hidden_states", found=found,
+        "not the hidden states of this text",
+        where=f"request {request}, meta_info.hidden_states",
+        found=found,
         expected="the prompt's rows [m][n*H], then one row [n*H] for each new token but the last",
         remedy="Give prompt and output of this very request; SGLang 0.5.23 returns them so",
-    )  # fmt: skip
+    )

@@ -50,9 +50,11 @@ class ServerClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise WiringError(
-                "not the address of a server", expected="http://HOST:PORT", found=repr(url),
+                "not the address of a server",
+                expected="http://HOST:PORT",
+                found=repr(url),
                 remedy="Write the address with http:// in front",
-            )  # fmt: skip
+            )
         self.url = url.rstrip("/")
         self.read_only = read_only
         self._why_dead = why_dead
@@ -87,14 +89,20 @@ class ServerClient:
             if response.status_code == 200 and isinstance(info, dict) and "model_path" in info:
                 return info
             if response.status_code in (401, 403):
-                raise WiringError("the server refuses us", where=self.url, found=f"HTTP {response.status_code}",
-                                  remedy="Give the server's API key")  # fmt: skip
+                raise WiringError(
+                    "the server refuses us",
+                    where=self.url,
+                    found=f"HTTP {response.status_code}",
+                    remedy="Give the server's API key",
+                )
             break
         raise WiringError(
-            "something answers here, but it is not an SGLang server", where=self.url,
-            expected="SGLang's /server_info", found=f"HTTP {response.status_code}",
+            "something answers here, but it is not an SGLang server",
+            where=self.url,
+            expected="SGLang's /server_info",
+            found=f"HTTP {response.status_code}",
             remedy="Check engine.url or --server: host, port and a path prefix if a proxy adds one",
-        )  # fmt: skip
+        )
 
     def generate(
         self,
@@ -111,8 +119,10 @@ class ServerClient:
         `return_hidden_states` asks for the target's states in `meta["hidden_states"]` (see `wiring.server.aux_return`).
         """
         sampling: dict[str, Any] = {
-            "max_new_tokens": max_new_tokens, "ignore_eos": ignore_eos, "temperature": temperature
-        }  # fmt: skip
+            "max_new_tokens": max_new_tokens,
+            "ignore_eos": ignore_eos,
+            "temperature": temperature,
+        }
         if stop is not None:
             sampling["stop"] = list(stop)
         body: dict[str, Any] = {"input_ids": [int(i) for i in input_ids], "sampling_params": sampling}
@@ -134,9 +144,10 @@ class ServerClient:
         """
         if self.read_only:
             raise WiringError(
-                "this server is attached to read-only: its prefix cache is left alone", where=self.url,
+                "this server is attached to read-only: its prefix cache is left alone",
+                where=self.url,
                 remedy="Set engine.read_only: false in the profile if the server serves nobody else",
-            )  # fmt: skip
+            )
         self._checked("POST", "/flush_cache", params={"timeout": wait_s})
 
     def abort(self, rid: str) -> None:
@@ -147,17 +158,23 @@ class ServerClient:
         """The Prometheus text of /metrics. Raises WiringError where the server runs without --enable-metrics."""
         response = self._request("GET", "/metrics", follow_redirects=True)
         if response.status_code != 200:
-            raise WiringError("the server has no metrics", where=self.url, found=f"HTTP {response.status_code}",
-                              remedy="Start it with --enable-metrics")  # fmt: skip
+            raise WiringError(
+                "the server has no metrics",
+                where=self.url,
+                found=f"HTTP {response.status_code}",
+                remedy="Start it with --enable-metrics",
+            )
         return response.text
 
     def _checked(self, method: str, path: str, **options: Any) -> Any:
         response = self._request(method, path, **options)
         if response.status_code != 200:
             raise WiringError(
-                f"the server refused {path}", where=self.url, expected="HTTP 200",
+                f"the server refused {path}",
+                where=self.url,
+                expected="HTTP 200",
                 found=f"HTTP {response.status_code}: {_message(response)}",
-            )  # fmt: skip
+            )
         return _json(response)
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -165,14 +182,18 @@ class ServerClient:
             return self._http.request(method, path, **options)
         except httpx.ReadTimeout:
             plain = WiringError(
-                f"no answer to {path} in time", where=self.url, expected=f"within {self._http.timeout.read:.0f} s",
+                f"no answer to {path} in time",
+                where=self.url,
+                expected=f"within {self._http.timeout.read:.0f} s",
                 remedy="The server is busy or hangs: look at its log and at the load of its machine",
-            )  # fmt: skip
+            )
         except httpx.HTTPError as error:
             plain = WiringError(
-                f"nothing answers {path}", where=self.url, found=str(error) or type(error).__name__,
+                f"nothing answers {path}",
+                where=self.url,
+                found=str(error) or type(error).__name__,
                 remedy="Check that the server runs and that the address is right",
-            )  # fmt: skip
+            )
         raise self._why_dead() or plain
 
 

@@ -73,16 +73,19 @@ def wait_until_healthy(
             raise died_in_startup(process.exit_status, log)
         if taken := _BIND_FAILED.search(log_text(log)):
             raise WiringError(
-                "the server cannot listen on its port", where=log, found=taken[0],
+                "the server cannot listen on its port",
+                where=log,
+                found=taken[0],
                 remedy="Another program took the port while the server started: start it again, or give it another",
-            )  # fmt: skip
+            )
         if client.healthy():
             return
         if elapsed_s > timeout_s:
             raise WiringError(
-                f"the server was not ready after {timeout_s:.0f} s (it was {_stage(log_text(log))})", where=log,
+                f"the server was not ready after {timeout_s:.0f} s (it was {_stage(log_text(log))})",
+                where=log,
                 remedy=f"Allow more time (engine.startup_timeout_s) or read its log, which ends:\n{log_tail(log)}",
-            )  # fmt: skip
+            )
         process.wait(_POLL_S)
 
 
@@ -90,20 +93,22 @@ def died_in_startup(status: int, log: Path) -> WiringError:
     """The error for a server that ended before it was ready: its own last words, and the log's last lines."""
     cause = raised_in(log_text(log))
     return WiringError(
-        f"the server died while starting{f': {cause}' if cause else ''}", where=log,
+        f"the server died while starting{f': {cause}' if cause else ''}",
+        where=log,
         found=describe_status(status, explained=bool(cause)),
         remedy=f"Mend what it names; its log ends:\n{log_tail(log)}",
-    )  # fmt: skip
+    )
 
 
 def died_later(status: int, log: Path) -> WiringError:
     """The error for a server that was ready once and ended since."""
     cause = raised_in(log_text(log))
     return WiringError(
-        f"the server died while it was in use{f': {cause}' if cause else ''}", where=log,
+        f"the server died while it was in use{f': {cause}' if cause else ''}",
+        where=log,
         found=describe_status(status, explained=bool(cause)),
         remedy="Read its log and start it again",
-    )  # fmt: skip
+    )
 
 
 def describe_status(status: int, explained: bool = False) -> str:

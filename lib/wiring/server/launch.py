@@ -68,9 +68,10 @@ class ServerSpec:
     def __post_init__(self):
         if (self.draft is None) != (self.speculation is None):
             raise WiringError(
-                "a draft and its speculation arguments come together", where="server",
+                "a draft and its speculation arguments come together",
+                where="server",
                 found=f"draft {self.draft}, speculation {self.speculation}",
-            )  # fmt: skip
+            )
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,7 @@ def start(
         client.close()
 
 
-def attach(
-    url: str, *, request_timeout_s: float = 600.0, api_key: str = "", read_only: bool = True
-) -> RunningServer:
+def attach(url: str, *, request_timeout_s: float = 600.0, api_key: str = "", read_only: bool = True) -> RunningServer:
     """Use a server that runs already, here or elsewhere; it is never stopped, and `read_only` keeps its prefix cache.
 
     Raises WiringError when nothing answers at `url`, when what answers is not SGLang, or when it is not healthy.
@@ -159,9 +158,10 @@ def attach(
         info = client.server_info()
         if not client.healthy(timeout=30.0):
             raise WiringError(
-                "the server answers but is not healthy", where=client.url,
+                "the server answers but is not healthy",
+                where=client.url,
                 remedy="Wait until it has started, or look at its own log",
-            )  # fmt: skip
+            )
     except WiringError:
         client.close()
         raise

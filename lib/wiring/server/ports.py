@@ -40,7 +40,9 @@ def free_port() -> int:
             _given.add(port)
             return port
     raise WiringError(
-        "no free port was found for a server", where=HOST,
-        expected=f"a port from {_LOWEST} to {_HIGHEST - 1} that nothing listens on", found=f"{_TRIES} taken ones",
+        "no free port was found for a server",
+        where=HOST,
+        expected=f"a port from {_LOWEST} to {_HIGHEST - 1} that nothing listens on",
+        found=f"{_TRIES} taken ones",
         remedy="End the programs that hold them (`ss -ltn` lists them)",
-    )  # fmt: skip
+    )

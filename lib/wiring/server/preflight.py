@@ -46,9 +46,10 @@ def preflight(
         notes += _check_draft(spec, spec.draft, rules_hold=not notes and spec.sglang is None)
     if spec.port is not None and not is_free(spec.port):
         raise WiringError(
-            "the port is taken by another process", where=f"port {spec.port}",
+            "the port is taken by another process",
+            where=f"port {spec.port}",
             remedy="Choose another, or leave it out: a free one is found",
-        )  # fmt: skip
+        )
     _check_memory(spec, available(spec.device))
     return notes
 
@@ -59,22 +60,37 @@ def _check_version(spec: ServerSpec, found: str | None) -> tuple[str, ...]:
     if found is None or spec.device == "cpu":
         raise WiringError(
             "SGLang is not installed here" if found is None else "the CPU server cannot run with this SGLang release",
-            where="sglang", expected=SUPPORTED, found=found or "nothing",
+            where="sglang",
+            expected=SUPPORTED,
+            found=found or "nothing",
             remedy=f"Install sglang=={SUPPORTED} into this environment (make run does)",
-        )  # fmt: skip
+        )
     return (f"SGLang {found} is installed; layer ids and arguments are read by the rules of {SUPPORTED}",)
 
 
 def _check_folder(folder: Path, what: str) -> None:
     if not folder.is_dir():
-        raise WiringError(f"{what} is not a folder", where=folder, expected="a model folder",
-                          found="a file" if folder.exists() else "nothing", remedy="Correct the path")  # fmt: skip
+        raise WiringError(
+            f"{what} is not a folder",
+            where=folder,
+            expected="a model folder",
+            found="a file" if folder.exists() else "nothing",
+            remedy="Correct the path",
+        )
     if not (folder / "config.json").is_file():
-        raise WiringError(f"{what} has no config.json", where=folder, expected="config.json beside the weights",
-                          remedy="Point to the folder that holds the model, not to one above it")  # fmt: skip
+        raise WiringError(
+            f"{what} has no config.json",
+            where=folder,
+            expected="config.json beside the weights",
+            remedy="Point to the folder that holds the model, not to one above it",
+        )
     if not any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "pytorch_model*.bin")):
-        raise WiringError(f"{what} has no weights", where=folder, expected="*.safetensors or pytorch_model.bin",
-                          remedy="Copy the weights into the folder")  # fmt: skip
+        raise WiringError(
+            f"{what} has no weights",
+            where=folder,
+            expected="*.safetensors or pytorch_model.bin",
+            remedy="Copy the weights into the folder",
+        )
 
 
 def _check_draft(spec: ServerSpec, draft: Path, rules_hold: bool) -> tuple[str, ...]:
@@ -95,9 +111,11 @@ def _check_draft(spec: ServerSpec, draft: Path, rules_hold: bool) -> tuple[str, 
     problems = [problem for problem in problems if problem not in notes]
     if problems:
         raise WiringError(
-            f"the draft does not fit the target: {'; '.join(problems)}", where=draft,
-            expected=f"a draft for {spec.target}", remedy="Use the target that the draft was trained for",
-        )  # fmt: skip
+            f"the draft does not fit the target: {'; '.join(problems)}",
+            where=draft,
+            expected=f"a draft for {spec.target}",
+            remedy="Use the target that the draft was trained for",
+        )
     return tuple(notes)
 
 
@@ -115,9 +133,12 @@ def _check_memory(spec: ServerSpec, free: int | None) -> None:
     if free is not None and needed > free:
         where = "this machine" if spec.device == "cpu" else "the GPUs"
         raise WiringError(
-            "the memory does not suffice for this server", where=where, expected=f"about {_gb(needed)} free",
-            found=f"{_gb(free)}", remedy="End other programs, take a narrower dtype, or serve on a larger machine",
-        )  # fmt: skip
+            "the memory does not suffice for this server",
+            where=where,
+            expected=f"about {_gb(needed)} free",
+            found=f"{_gb(free)}",
+            remedy="End other programs, take a narrower dtype, or serve on a larger machine",
+        )
 
 
 def _gb(count: int) -> str:

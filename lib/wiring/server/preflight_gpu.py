@@ -100,11 +100,17 @@ def check_gpus(
         raise WiringError("there is no GPU here", where=where, expected=expected, found=seen, remedy=_WITHOUT)
     if found is not None and found < asked:
         raise WiringError(
-            "there are fewer GPUs here than the server's flags ask for", where=where, expected=expected, found=found,
+            "there are fewer GPUs here than the server's flags ask for",
+            where=where,
+            expected=expected,
+            found=found,
             remedy="Lower --tp-size in engine.extra_flags, or widen CUDA_VISIBLE_DEVICES",
-        )  # fmt: skip
+        )
     if "+cpu" in torch():
         raise WiringError(
-            "this environment was installed for the CPU", where=where, expected="torch with CUDA",
-            found=f"torch {torch()}", remedy="make setup ROUTE=gpu",
-        )  # fmt: skip
+            "this environment was installed for the CPU",
+            where=where,
+            expected="torch with CUDA",
+            found=f"torch {torch()}",
+            remedy="make setup ROUTE=gpu",
+        )

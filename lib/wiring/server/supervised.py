@@ -46,10 +46,22 @@ class GuardedProcess:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("wb") as output:
                 guard = subprocess.Popen(
-                    [sys.executable, "-m", "wiring.server.supervisor", *options, *(["--scratch"] * scratch), "--", *command],
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=_guard_path(environment),
-                    pass_fds=(watch, report), start_new_session=True,
-                )  # fmt: skip
+                    [
+                        sys.executable,
+                        "-m",
+                        "wiring.server.supervisor",
+                        *options,
+                        *(["--scratch"] * scratch),
+                        "--",
+                        *command,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=_guard_path(environment),
+                    pass_fds=(watch, report),
+                    start_new_session=True,
+                )
         except OSError as error:
             os.close(lifeline), os.close(heard)
             raise WiringError("the server's log cannot be written", where=log, found=error.strerror) from None

@@ -68,4 +68,4 @@ def close(claim: str, *, expected: float, actual: float, tolerance: float, digit
     holds = bool(abs(actual - expected) <= tolerance * abs(expected))
     return Claim(
         claim=claim, expected=f"{expected:.{digits}f} +- {tolerance:.0%}", actual=_text(actual, digits), holds=holds
-    )  # fmt: skip
+    )

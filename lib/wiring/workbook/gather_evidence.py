@@ -37,19 +37,35 @@ def evidence_of_run(folder: Path, *, cured: bool = False) -> Evidence:
     found = {name: validate_artefact(folder, name) for name in ARTEFACTS if (folder / f"{name}.json").is_file()}
     if cured:
         if "04_patch" not in found or "05_rebenchmark" not in found:
-            raise WiringError("the cured server was not measured", where=folder, expected="04_patch and 05_rebenchmark",
-                              found=", ".join(found) or "no artefact", remedy="Run the whole chain first")  # fmt: skip
+            raise WiringError(
+                "the cured server was not measured",
+                where=folder,
+                expected="04_patch and 05_rebenchmark",
+                found=", ".join(found) or "no artefact",
+                remedy="Run the whole chain first",
+            )
         return evidence_of_cured(
-            accuracy=found.get("02_accuracy"), layout=found.get("03_layout"), patch=found["04_patch"],
-            rebenchmark=found["05_rebenchmark"], name=folder.name,
-        )  # fmt: skip
+            accuracy=found.get("02_accuracy"),
+            layout=found.get("03_layout"),
+            patch=found["04_patch"],
+            rebenchmark=found["05_rebenchmark"],
+            name=folder.name,
+        )
     if not {"01_throughput", "05_rebenchmark"} & set(found):
-        raise WiringError("the run has measured nothing yet", where=folder, expected="01_throughput or 05_rebenchmark",
-                          found=", ".join(found) or "no artefact", remedy="Run its notebooks first")  # fmt: skip
+        raise WiringError(
+            "the run has measured nothing yet",
+            where=folder,
+            expected="01_throughput or 05_rebenchmark",
+            found=", ".join(found) or "no artefact",
+            remedy="Run its notebooks first",
+        )
     return evidence_as_served(
-        throughput=found.get("01_throughput"), accuracy=found.get("02_accuracy"), layout=found.get("03_layout"),
-        rebenchmark=found.get("05_rebenchmark"), name=folder.name,
-    )  # fmt: skip
+        throughput=found.get("01_throughput"),
+        accuracy=found.get("02_accuracy"),
+        layout=found.get("03_layout"),
+        rebenchmark=found.get("05_rebenchmark"),
+        name=folder.name,
+    )
 
 
 def evidence_as_served(
@@ -149,8 +165,11 @@ def _training(artefact: AccuracyArtefact | None) -> tuple[Accuracy, ...]:
     """T on the saved states under the trained layout, depth by depth, and its controls at depth 0."""
     if artefact is None:
         return ()
-    rows = [row for depth in range(len(artefact.trained.depths))
-            for row in _row(artefact.trained, depth, artefact.accuracy_rule, "")]  # fmt: skip
+    rows = [
+        row
+        for depth in range(len(artefact.trained.depths))
+        for row in _row(artefact.trained, depth, artefact.accuracy_rule, "")
+    ]
     for report in artefact.controls:
         if report.control != "none":
             rows += _row(report, 0, artefact.accuracy_rule, report.control)
@@ -162,9 +181,20 @@ def _row(report: AccuracyReport, depth: int, rule: str, control: str) -> list[Ac
         return []
     one = report.depths[depth]
     finite = one.low == one.low and one.high == one.high
-    return [Accuracy(source="02_accuracy", side="T", depth=depth, accuracy=one.accuracy, rows=one.total, rule=rule,
-                     low=one.low if finite else None, high=one.high if finite else None, control=control,
-                     text="held_out")]  # fmt: skip
+    return [
+        Accuracy(
+            source="02_accuracy",
+            side="T",
+            depth=depth,
+            accuracy=one.accuracy,
+            rows=one.total,
+            rule=rule,
+            low=one.low if finite else None,
+            high=one.high if finite else None,
+            control=control,
+            text="held_out",
+        )
+    ]
 
 
 def _serving(layout: LayoutDiff | None, *, served: bool) -> tuple[Accuracy, ...]:
@@ -186,9 +216,18 @@ def _replay(by_position: Sequence[float], rounds: int) -> tuple[Accuracy, ...]:
         reached = round(rounds * before)
         if not reached:
             break
-        rows.append(Accuracy(source="05_rebenchmark, replay without a server", side="T", depth=depth,
-                             accuracy=min(1.0, share / before), rows=reached, conditional=True, text="served",
-                             rule="rounds of a replay along the decoded text"))  # fmt: skip
+        rows.append(
+            Accuracy(
+                source="05_rebenchmark, replay without a server",
+                side="T",
+                depth=depth,
+                accuracy=min(1.0, share / before),
+                rows=reached,
+                conditional=True,
+                text="served",
+                rule="rounds of a replay along the decoded text",
+            )
+        )
         before = share
     return tuple(rows)
 
@@ -217,28 +256,45 @@ def _acceptance(arm: ArmResult, steps: int | None, source: str) -> tuple[Accepta
     positions = () if any(p != p for p in arm.acceptance_by_position) else arm.acceptance_by_position
     return (
         Acceptance(
-            source=source, accept_length=arm.accept_length, by_position=positions, rounds=arm.rounds or None,
-            proposed=steps or len(positions) or None, rule="1 + accepted drafts / verify rounds",
+            source=source,
+            accept_length=arm.accept_length,
+            by_position=positions,
+            rounds=arm.rounds or None,
+            proposed=steps or len(positions) or None,
+            rule="1 + accepted drafts / verify rounds",
         ),
-    )  # fmt: skip
+    )
 
 
 def _speed(plain: ArmResult, draft: ArmResult, source: str) -> tuple[Record, ...]:
     return (
         Speed(source=source, arm="plain", tok_per_s=plain.tok_per_s, step_s=plain.step_s),
-        Speed(source=source, arm="draft", tok_per_s=draft.tok_per_s, round_s=draft.round_s, speedup=draft.speedup,
-              accept_length=draft.accept_length),
-    )  # fmt: skip
+        Speed(
+            source=source,
+            arm="draft",
+            tok_per_s=draft.tok_per_s,
+            round_s=draft.round_s,
+            speedup=draft.speedup,
+            accept_length=draft.accept_length,
+        ),
+    )
 
 
 def _facts(throughput: Throughput | None, rebenchmark: Rebenchmark | None) -> tuple[Fact, ...]:
     facts = []
     same = [a.same_outputs for a in (throughput, rebenchmark) if a is not None and a.same_outputs]
     if same:
-        facts.append(Fact(source="same token ids as plain decoding", letter="P", name="outputs_equal_plain",
-                          value=all(all(one) for one in same)))  # fmt: skip
+        facts.append(
+            Fact(
+                source="same token ids as plain decoding",
+                letter="P",
+                name="outputs_equal_plain",
+                value=all(all(one) for one in same),
+            )
+        )
     if throughput is not None and throughput.bigram_shares:
-        facts.append(Fact(source="01_throughput", letter="P", name="unique_bigram_share",
-                          value=min(throughput.bigram_shares)))  # fmt: skip
+        facts.append(
+            Fact(source="01_throughput", letter="P", name="unique_bigram_share", value=min(throughput.bigram_shares))
+        )
         facts.append(Fact(source="01_throughput", letter="P", name="prompts", value=len(throughput.bigram_shares)))
     return tuple(facts)

@@ -33,8 +33,13 @@ def read_prompts(path: Path, count: int, *, asked_by: str = "benchmark.prompts i
         text = path.read_text(encoding="utf-8")
         prompts = [[int(i) for i in entry["input_ids"]] for entry in json.loads(text)]
     except OSError as error:
-        raise WiringError("the prompts cannot be read", where=path, expected="a JSON file", found=error.strerror,
-                          remedy=f"Name a file that holds {shape}") from None  # fmt: skip
+        raise WiringError(
+            "the prompts cannot be read",
+            where=path,
+            expected="a JSON file",
+            found=error.strerror,
+            remedy=f"Name a file that holds {shape}",
+        ) from None
     except UnicodeDecodeError:
         raise WiringError("not a list of prompts", where=path, expected=shape, found="no UTF-8 text") from None
     except (ValueError, TypeError, KeyError) as error:

@@ -51,13 +51,17 @@ def _check_attached(where: str, address: str, drafts: bool, attach: Callable[[st
             algorithm = server.client.server_info().get("speculative_algorithm")
     except WiringError as error:
         raise WiringError(
-            error.problem, where=f"{where}: {address}", expected=error.expected, found=error.found,
+            error.problem,
+            where=f"{where}: {address}",
+            expected=error.expected,
+            found=error.found,
             remedy=f"{error.remedy}. A server elsewhere needs its tunnel: ssh -N -L PORT:127.0.0.1:PORT HOST",
-        ) from error  # fmt: skip
+        ) from error
     if bool(algorithm) != drafts:
         raise WiringError(
             "this server runs without a draft" if drafts else "this server drafts, so it is no baseline",
-            where=f"{where}: {address}", expected="EAGLE3" if drafts else "no speculative algorithm",
+            where=f"{where}: {address}",
+            expected="EAGLE3" if drafts else "no speculative algorithm",
             found=algorithm or "none",
             remedy="engine.url is the server with the draft, engine.plain_url the one without",
-        )  # fmt: skip
+        )

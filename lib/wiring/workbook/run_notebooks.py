@@ -98,8 +98,10 @@ def plan_chain(
     sources = {link.name: notebooks_dir / f"{link.name}.ipynb" for link in links}
     values = settle({name: read_parameters(path) for name, path in sources.items()}, given, dict(overrides or {}))
     surroundings = [
-        tree_digest(library, (".py",)), inputs_digest(profile_inputs(profile, folder.path)), installed_versions()
-    ]  # fmt: skip
+        tree_digest(library, (".py",)),
+        inputs_digest(profile_inputs(profile, folder.path)),
+        installed_versions(),
+    ]
     return Plan(profile, folder, tuple(links), sources, values, surroundings)
 
 
@@ -131,9 +133,13 @@ def run_chain(
     progress = progress or Progress()
     overrides = dict(overrides or {})
     plan = plan_chain(
-        profile, run_root=run_root, notebooks_dir=notebooks_dir, links=_selected(links, names), overrides=overrides,
+        profile,
+        run_root=run_root,
+        notebooks_dir=notebooks_dir,
+        links=_selected(links, names),
+        overrides=overrides,
         library=library,
-    )  # fmt: skip
+    )
     folder, links = plan.folder, plan.links
     _refuse_bad_timeout(execution_timeout)
     folder.create()
@@ -153,9 +159,12 @@ def run_chain(
                     folder.forget(later.name)
                 folder.forget_results()
                 order = Order(
-                    str(plan.sources[link.name]), str(folder.output(link.name)), plan.values[link.name],
-                    str(plan.sources[link.name].parent), execution_timeout,
-                )  # fmt: skip
+                    str(plan.sources[link.name]),
+                    str(folder.output(link.name)),
+                    plan.values[link.name],
+                    str(plan.sources[link.name].parent),
+                    execution_timeout,
+                )
                 done = _run_one(folder, link, order, key, validate, progress, lock)
                 ran.append(link.name)
             upstream = done.passes_on
@@ -230,9 +239,11 @@ def _check_artefact(folder: RunFolder, link: Link, order: Order, validate) -> No
     path = folder.path / f"{link.artefact}.json"
     if not path.is_file():
         raise WiringError(
-            "the notebook ran to its end but left no artefact", where=link.name, expected=path,
+            "the notebook ran to its end but left no artefact",
+            where=link.name,
+            expected=path,
             remedy=f"Look into {order.output}",
-        )  # fmt: skip
+        )
     try:
         if validate is not None:
             validate(folder.path, link.artefact)

@@ -61,9 +61,12 @@ def case_limit(case: Case, measured: Measurement, costs: Measurement) -> Limit:
     setting = resolve_speculation(profile.speculation.speculation())
     if not is_chain(setting):
         raise WiringError(
-            "the ladder of a case needs a chain", where="speculation.topk", expected=1, found=setting.topk,
+            "the ladder of a case needs a chain",
+            where="speculation.topk",
+            expected=1,
+            found=setting.topk,
             remedy="Use sweep, which prices trees",
-        )  # fmt: skip
+        )
     baseline = measured.baseline(PLAIN)
     plain = summarize(baseline, baseline, setting.steps)
     today, cured = (summarize(measured.arm(name), baseline, setting.steps) for name in (AS_SERVED, CURED))
@@ -101,4 +104,3 @@ def draft_share(case: Case) -> float:
     """The least that a draft forward costs in plain steps: the draft's layers over the target's."""
     config = read_json(case.profile.draft / "config.json", "the draft's config")
     return int(config.get("num_hidden_layers", 1)) / read_target_config(case.profile.target).num_layers
-

@@ -33,7 +33,8 @@ def verdict_claims(as_served: Verdict, cured: Verdict, expected: Expected) -> tu
     else:
         found = equals(text, expected=tuple(sorted(expected.faults)), actual=named)
     gone = equals(
-        "control: kinds named in the cured draft", expected=tuple(sorted(expected.faults_cured)),
+        "control: kinds named in the cured draft",
+        expected=tuple(sorted(expected.faults_cured)),
         actual=tuple(sorted(cured.named)),
-    )  # fmt: skip
+    )
     return found, gone

@@ -85,9 +85,12 @@ def write_results(run: Path) -> Path:
 
     if missing := [link.artefact for link in WORKBOOK if not (run / f"{link.artefact}.json").is_file()]:
         raise WiringError(
-            "this run has not come to its end", where=run, expected="what all five notebooks write",
-            found=f"no {', '.join(missing)}", remedy=f"Finish it: `wiring resume {run.name}`",
-        )  # fmt: skip
+            "this run has not come to its end",
+            where=run,
+            expected="what all five notebooks write",
+            found=f"no {', '.join(missing)}",
+            remedy=f"Finish it: `wiring resume {run.name}`",
+        )
     write_summary(run, run.name)
     return write_report(run, [RunFolder(run).output(link.name) for link in WORKBOOK])
 
@@ -118,17 +121,20 @@ def find_run(case: str, run_root: str | Path = RUNS) -> Path:
         return path.resolve()
     if _holds_figures(Path(case)):
         raise WiringError(
-            "this folder holds the figures of a run, and not the run itself", where=case,
+            "this folder holds the figures of a run, and not the run itself",
+            where=case,
             expected=f"a run folder, with its executed notebooks and its {RECORD}",
             remedy="`wiring diagnose` and `wiring compare` take it as it is; `make run` makes a run of the tiny pair",
-        )  # fmt: skip
+        )
     known = ", ".join(sorted(found.name for found in run_folders(run_root)))
     shipped = RECORDED / path.name
     also = f"; `wiring diagnose` and `wiring compare` take {shipped}, which is there" if _holds_figures(shipped) else ""
     raise WiringError(
-        "there is no such run", where=path, expected=f"one of: {known}" if known else "a run, and there is none yet",
+        "there is no such run",
+        where=path,
+        expected=f"one of: {known}" if known else "a run, and there is none yet",
         remedy=f"`make run` makes one of the tiny pair{also}",
-    )  # fmt: skip
+    )
 
 
 def _holds_figures(folder: Path) -> bool:

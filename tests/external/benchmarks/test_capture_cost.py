@@ -86,9 +86,7 @@ def test_capture_leaves_nine_tenths_of_the_throughput(measured):
 
 def test_capture_that_is_off_costs_nothing(measured):
     found, _ = measured
-    differences = [
-        abs(median(found[kind][0]) / median(found[kind][1]) - 1) for kind in ("bare", "off", "passed by")
-    ]  # fmt: skip
+    differences = [abs(median(found[kind][0]) / median(found[kind][1]) - 1) for kind in ("bare", "off", "passed by")]
     noise = max(LEAST_NOISE, *differences)
     share = typical(found["off"]) / typical(found["bare"])
     print(f"off / bare: {share:.3f}; two starts of one kind differ by {', '.join(f'{d:.1%}' for d in differences)}")

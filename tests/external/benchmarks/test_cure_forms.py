@@ -43,9 +43,14 @@ def trials(tmp_path_factory):
             arms.append(Arm(str(cure.form), partial(start_server, case, spec, str(cure.form), print)))
         assert tuple(arm.name for arm in arms) == FORMS
         found = measure(
-            arms, read_prompts(case.profile.prompts, PROMPTS), new_tokens=NEW_TOKENS, repeats=REPEATS,
-            warmup_tokens=case.profile.benchmark.warmup_tokens, interleaved=True, closing_prompts=PROMPTS,
-        )  # fmt: skip
+            arms,
+            read_prompts(case.profile.prompts, PROMPTS),
+            new_tokens=NEW_TOKENS,
+            repeats=REPEATS,
+            warmup_tokens=case.profile.benchmark.warmup_tokens,
+            interleaved=True,
+            closing_prompts=PROMPTS,
+        )
     return {name: [t for t in found if t.arm == name] for name in (*FORMS, again(FORMS[0]))}
 
 
@@ -69,8 +74,12 @@ def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
 
 def test_texts_and_accepted_drafts_are_equal_under_every_form(trials):
     for prompt in range(PROMPTS):
-        seen = {(t.output_ids, t.rounds, t.correct_drafts, t.histogram)
-                for form in FORMS for t in trials[form] if t.prompt == prompt}  # fmt: skip
+        seen = {
+            (t.output_ids, t.rounds, t.correct_drafts, t.histogram)
+            for form in FORMS
+            for t in trials[form]
+            if t.prompt == prompt
+        }
         assert len(seen) == 1, f"prompt {prompt}"
     rounds, drafts = (sum(getattr(t, name) for t in trials["config"]) for name in ("rounds", "correct_drafts"))
     print(f"\naccept length under every form: {1 + drafts / rounds:.3f} ({rounds} rounds)")

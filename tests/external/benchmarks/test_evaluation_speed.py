@@ -42,12 +42,23 @@ LAYOUT = (2, 6, 9)
 EPS = 1e-5
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": WIDTH,
-    "intermediate_size": INNER, "num_hidden_layers": 1, "num_attention_heads": HEADS,
-    "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM, "vocab_size": VOCAB, "draft_vocab_size": DRAFT_VOCAB,
-    "rms_norm_eps": EPS, "hidden_act": "silu", "max_position_embeddings": 2048, "rope_theta": 10000.0,
-    "tie_word_embeddings": False, "pad_token_id": 0,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": 1,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "vocab_size": VOCAB,
+    "draft_vocab_size": DRAFT_VOCAB,
+    "rms_norm_eps": EPS,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "pad_token_id": 0,
+}
 
 
 @pytest.fixture(scope="module")

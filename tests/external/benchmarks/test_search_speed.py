@@ -114,9 +114,11 @@ def test_a_draft_of_real_width(layout):
     command = [sys.executable, "-c", WIDE, str(OFFLINE), str(THREADS), json.dumps(layout)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     gib = found["peak"] / 2**20
-    print(f"\nH = 7168, k = {len(layout)}: {found['seconds']:.0f} s, peak {gib:.1f} GiB (draft and states made in "
-          f"{found['made']:.0f} s, {found['before'] / 2**20:.1f} GiB), {found['rows']} rows, {found['compared']} "
-          f"layouts at the end, runner-up {found['runner_up']:.4f} nats behind (from {found['low']:.4f}), "
-          f"load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(
+        f"\nH = 7168, k = {len(layout)}: {found['seconds']:.0f} s, peak {gib:.1f} GiB (draft and states made in "
+        f"{found['made']:.0f} s, {found['before'] / 2**20:.1f} GiB), {found['rows']} rows, {found['compared']} "
+        f"layouts at the end, runner-up {found['runner_up']:.4f} nats behind (from {found['low']:.4f}), "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
     assert tuple(found["layout"]) == layout and found["fits"]
     assert gib < GIB

@@ -7,12 +7,19 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 INFO = {
-    "model_path": "/t", "version": "0.5.23", "speculative_algorithm": "EAGLE3", "speculative_num_steps": 5,
-    "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 6, "attention_backend": "torch_native",
-    "dtype": "float32", "max_running_requests": 4, "internal_states": [{"last_gen_throughput": 7.5}],
+    "model_path": "/t",
+    "version": "0.5.23",
+    "speculative_algorithm": "EAGLE3",
+    "speculative_num_steps": 5,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 6,
+    "attention_backend": "torch_native",
+    "dtype": "float32",
+    "max_running_requests": 4,
+    "internal_states": [{"last_gen_throughput": 7.5}],
     "launch_command": "python -m sglang.launch_server --speculative-num-steps 5 --speculative-eagle-topk 1 "
     "--speculative-num-draft-tokens 8 --dtype float32",
-}  # fmt: skip
+}
 
 
 class SmallServer:

@@ -8,8 +8,11 @@ import pytest
 from in_lab import TEXT, button, row, slide
 
 THROUGHPUT, LAYOUT, PATCH, AGAIN = (
-    "01_throughput_symptom", "03_layout_diff", "04_embedding_capture_patch", "05_rebenchmark",
-)  # fmt: skip
+    "01_throughput_symptom",
+    "03_layout_diff",
+    "04_embedding_capture_patch",
+    "05_rebenchmark",
+)
 
 # The states of the patch panel's steps: what a press of a button comes to, not that it is under way.
 STATES = """
@@ -53,16 +56,21 @@ def test_speculation_calculator_draws_other_curves(books, picture):
     assert any("case study" in name for name in names) and len(names) > 3
     words = box.inner_text()
     spent = []
-    for label, key in (("draft 1 accepted, if reached", "PageDown"), ("draft steps", "ArrowLeft"),
-                       ("draft step, in plain steps", "PageUp"), ("verify, in plain steps", "PageUp"),
-                       ("each further token verified", "PageUp")):  # fmt: skip
+    for label, key in (
+        ("draft 1 accepted, if reached", "PageDown"),
+        ("draft steps", "ArrowLeft"),
+        ("draft step, in plain steps", "PageUp"),
+        ("verify, in plain steps", "PageUp"),
+        ("each further token verified", "PageUp"),
+    ):
         spent += [book.change(box, lambda label=label, key=key: slide(box, label, key)) for _ in range(2)]
     told("speculation calculator, a slider's move to its curves", spent)
     assert box.inner_text() != words and "set by hand" in box.inner_text()
     picture(box)
-    told("speculation calculator, measured values loaded", [
-        book.change(box, lambda at=at: chosen.select_option(index=at)) for at in reversed(range(len(names)))
-    ])  # fmt: skip
+    told(
+        "speculation calculator, measured values loaded",
+        [book.change(box, lambda at=at: chosen.select_option(index=at)) for at in reversed(range(len(names)))],
+    )
     assert "set by hand" not in box.inner_text() and "Needs no server" in box.inner_text()
 
 

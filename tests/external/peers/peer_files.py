@@ -54,11 +54,18 @@ def write_target(folder: Path, target: Target) -> None:
     vocab, width = target.head.shape
     folder.mkdir()
     config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab, "hidden_size": width,
-        "intermediate_size": 2 * width, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
-        "num_key_value_heads": 4, "rms_norm_eps": NORM_EPS, "max_position_embeddings": 4096,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "rms_norm_eps": NORM_EPS,
+        "max_position_embeddings": 4096,
         "tie_word_embeddings": False,
-    }  # fmt: skip
+    }
     (folder / "config.json").write_text(json.dumps(config))
     tensors = {"model.embed_tokens.weight": target.embedding, "lm_head.weight": target.head}
     tensors["model.norm.weight"] = target.norm

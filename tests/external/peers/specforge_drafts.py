@@ -71,12 +71,23 @@ CASES = {
 def plain_config() -> dict:
     """The config file of a plain SpecForge draft: grouped-query attention, a reduced vocabulary."""
     return {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": WIDTH,
-        "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "vocab_size": VOCAB, "draft_vocab_size": DRAFT_VOCAB, "rms_norm_eps": 1e-5, "hidden_act": "silu",
-        "max_position_embeddings": 128, "rope_theta": 5000.0, "tie_word_embeddings": False,
-        "pad_token_id": 0, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 5, 8]},
-    }  # fmt: skip
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": WIDTH,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCAB,
+        "draft_vocab_size": DRAFT_VOCAB,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "max_position_embeddings": 128,
+        "rope_theta": 5000.0,
+        "tie_word_embeddings": False,
+        "pad_token_id": 0,
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 5, 8]},
+    }
 
 
 def build(case: SpecforgeCase, seed: int):

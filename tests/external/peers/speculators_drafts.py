@@ -93,11 +93,20 @@ CASES = {
 def plain_layer() -> dict:
     """The nested layer config: a Llama layer with grouped-query attention."""
     return {
-        "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": VOCAB,
-        "rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 128, "tie_word_embeddings": False,
+        "model_type": "llama",
+        "hidden_size": WIDTH,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "vocab_size": VOCAB,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": False,
         **rope("default"),
-    }  # fmt: skip
+    }
 
 
 def build(case: SpeculatorsCase, seed: int):

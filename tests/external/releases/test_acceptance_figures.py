@@ -17,13 +17,16 @@ from wiring.logs import read_lines, read_meta_info
 
 pytestmark = [pytest.mark.releases, pytest.mark.timeout(600)]
 
-RELEASES = (os.environ.get("WIRING_RELEASES") or (
-    "0.4.6 0.4.9 0.5.4.post1 0.5.6.post2 0.5.9 0.5.10.post1 0.5.11 0.5.12.post1 0.5.13 0.5.16 0.5.20 0.5.21 0.5.23"
-)).split()  # fmt: skip
+RELEASES = (
+    os.environ.get("WIRING_RELEASES")
+    or ("0.4.6 0.4.9 0.5.4.post1 0.5.6.post2 0.5.9 0.5.10.post1 0.5.11 0.5.12.post1 0.5.13 0.5.16 0.5.20 0.5.21 0.5.23")
+).split()
 MODULES = (
-    "managers/scheduler_components/metrics_reporter.py", "observability/scheduler_metrics_mixin.py",
-    "managers/scheduler_metrics_mixin.py", "managers/scheduler.py",
-)  # fmt: skip
+    "managers/scheduler_components/metrics_reporter.py",
+    "observability/scheduler_metrics_mixin.py",
+    "managers/scheduler_metrics_mixin.py",
+    "managers/scheduler.py",
+)
 STEPS = 3
 ROUNDS = [2, 0, 3, 1, 1, 0, 0, 2, 1, 3]  # drafts accepted: accept length 2.3, 13 of 30 drafts
 HISTOGRAM = [3, 3, 2, 2]
@@ -58,8 +61,14 @@ def printed(version: str) -> str:
         "spec_num_accept_tokens spec_num_correct_drafts spec_total_num_accept_tokens spec_num_block_accept_tokens "
         "spec_num_cap_tokens num_generated_tokens"
     ).split()
-    me = SimpleNamespace(scheduler=scheduler, spec_algorithm=algorithm, server_args=spec, draft_worker=None,
-                         current_scheduler_metrics_enabled=False, **dict.fromkeys(counters, 0))  # fmt: skip
+    me = SimpleNamespace(
+        scheduler=scheduler,
+        spec_algorithm=algorithm,
+        server_args=spec,
+        draft_worker=None,
+        current_scheduler_metrics_enabled=False,
+        **dict.fromkeys(counters, 0),
+    )
     if "update_spec_metrics" in known:
         update = function(known["update_spec_metrics"])
         extra = "num_accept_tokens" in {argument.arg for argument in known["update_spec_metrics"].args.args}
@@ -72,14 +81,18 @@ def printed(version: str) -> str:
         node
         for method in known.values()
         for node in ast.walk(method)
-        if isinstance(node, ast.If) and "spec_algorithm.is_none()" in ast.unparse(node.test) and "accept len" in str(
-            [constant.value for constant in ast.walk(node) if isinstance(constant, ast.Constant)])
-    )  # fmt: skip
+        if isinstance(node, ast.If)
+        and "spec_algorithm.is_none()" in ast.unparse(node.test)
+        and "accept len" in str([constant.value for constant in ast.walk(node) if isinstance(constant, ast.Constant)])
+    )
     body = [part for part in statement.orelse if not isinstance(part, ast.ImportFrom)]
     scope: dict[str, Any] = {
-        "self": me, "msg": "", "get_spec": lambda: spec, "RaggedVerifyMode": SimpleNamespace(CAP_ACCEPT=object()),
+        "self": me,
+        "msg": "",
+        "get_spec": lambda: spec,
+        "RaggedVerifyMode": SimpleNamespace(CAP_ACCEPT=object()),
         "read_ragged_verify_mode": lambda: None,
-    }  # fmt: skip
+    }
     exec(compile(ast.Module(body, []), version, "exec"), scope)
     return scope["msg"]
 
@@ -112,11 +125,14 @@ def test_meta_info(version):
             **dict.fromkeys(("BatchEmbeddingOut", "BatchEmbeddingOutput"), bytes),  # a class that no batch here is of
         )
         batch = SimpleNamespace(
-            completion_tokens=[meta["completion_tokens"]], spec_verify_ct=[len(ROUNDS)],
-            spec_accepted_tokens=[sum(ROUNDS)], spec_accepted_drafts=[sum(ROUNDS)],
-            spec_num_correct_drafts=[sum(ROUNDS)], spec_acceptance_histogram=[HISTOGRAM],
+            completion_tokens=[meta["completion_tokens"]],
+            spec_verify_ct=[len(ROUNDS)],
+            spec_accepted_tokens=[sum(ROUNDS)],
+            spec_accepted_drafts=[sum(ROUNDS)],
+            spec_num_correct_drafts=[sum(ROUNDS)],
+            spec_acceptance_histogram=[HISTOGRAM],
             spec_correct_drafts_histogram=[HISTOGRAM],
-        )  # fmt: skip
+        )
         count(SimpleNamespace(server_args=spec), meta, batch, 0)
     (found,) = read_meta_info([{"meta_info": meta}], version, steps=STEPS, topk=1)
     assert (found.rounds, found.accept_length, found.proposed) == (10, 2.3, STEPS) and not found.impossible

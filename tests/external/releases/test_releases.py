@@ -21,10 +21,13 @@ from wiring.engines.sglang_layers import Ids
 pytestmark = [pytest.mark.releases, pytest.mark.timeout(1800)]
 
 # At least one release of each kind of DeepSeek code, and both sides of each change.
-RELEASES = (os.environ.get("WIRING_RELEASES") or (
-    "0.4.6 0.4.9 0.5.4.post1 0.5.4.post2 0.5.6.post2 0.5.7 0.5.9 0.5.10.post1 0.5.11 0.5.12.post1 0.5.13 0.5.13.post1 "
-    "0.5.14 0.5.16 0.5.17 0.5.20 0.5.21 0.5.23"
-)).split()  # fmt: skip
+RELEASES = (
+    os.environ.get("WIRING_RELEASES")
+    or (
+        "0.4.6 0.4.9 0.5.4.post1 0.5.4.post2 0.5.6.post2 0.5.7 0.5.9 0.5.10.post1 0.5.11 0.5.12.post1 0.5.13 0.5.13.post1 "
+        "0.5.14 0.5.16 0.5.17 0.5.20 0.5.21 0.5.23"
+    )
+).split()
 LAYERS = (61, 36, 24)
 
 
@@ -38,12 +41,37 @@ def id_lists(num_layers: int) -> list[list[int] | None]:
     """30 lists: none and empty, each dialect's default, the embedding, the ends, twice the same, orders, counts."""
     n, half = num_layers, num_layers // 2
     return [
-        None, [], [2, half, n - 3], [1, half - 1, n - 4], [1, half, n - 3], [3, half + 1, n - 2], [0, 3, half + 1],
-        [-1, 2, half], [0, 1, 2], [1, 2, 3], [2, 2, half], [1, 1, 1], [n - 3, half, 2], [half, 1, n - 3],
-        [n - 4, half - 1, 1], [half, n - 1, n], [n, half, 2], [half, n - 2, n - 1], [n - 1, n - 2, n - 3],
-        [2, half, n + 1], [-2, 2, half], [-1, half - 1, n - 4], [-1, -1, 5], [5], [-1, half], [0, half], [1, n],
-        [2, half, n - 3, n - 1], [0, 2, half, n - 3], [1, 2, 4, 8, 16],
-    ]  # fmt: skip
+        None,
+        [],
+        [2, half, n - 3],
+        [1, half - 1, n - 4],
+        [1, half, n - 3],
+        [3, half + 1, n - 2],
+        [0, 3, half + 1],
+        [-1, 2, half],
+        [0, 1, 2],
+        [1, 2, 3],
+        [2, 2, half],
+        [1, 1, 1],
+        [n - 3, half, 2],
+        [half, 1, n - 3],
+        [n - 4, half - 1, 1],
+        [half, n - 1, n],
+        [n, half, 2],
+        [half, n - 2, n - 1],
+        [n - 1, n - 2, n - 3],
+        [2, half, n + 1],
+        [-2, 2, half],
+        [-1, half - 1, n - 4],
+        [-1, -1, 5],
+        [5],
+        [-1, half],
+        [0, half],
+        [1, n],
+        [2, half, n - 3, n - 1],
+        [0, 2, half, n - 3],
+        [1, 2, 4, 8, 16],
+    ]
 
 
 def config(ids: list[int] | None) -> dict:
@@ -107,9 +135,16 @@ def test_a_wrong_turning_point_is_noticed(row, monkeypatch):
 def test_only_the_nested_key_is_read(version):
     ids = [1, 29, 57]
     for written in (
-        {}, {KEY: ids}, config(ids), {KEY: [9, 9, 9], **config(ids)}, {"eagle_config": None}, {"eagle_config": {}},
-        {"eagle_config": ids}, {"eagle_config": {KEY: None}}, {"eagle_config": "on"},
-    ):  # fmt: skip
+        {},
+        {KEY: ids},
+        config(ids),
+        {KEY: [9, 9, 9], **config(ids)},
+        {"eagle_config": None},
+        {"eagle_config": {}},
+        {"eagle_config": ids},
+        {"eagle_config": {KEY: None}},
+        {"eagle_config": "on"},
+    ):
         read = read_ids(release(version), written)
         ours = requested_ids(written) if Version(version) >= Version(sglang_layers.IDS_READ_SINCE) else None
         assert (read and tuple(read)) == ours, written

@@ -41,9 +41,13 @@ def test_six_tokens_by_hand():
     """Vocabulary 8, draft ids 0..3 mean target ids 1, 3, 5, 6. The target's choices after positions 0..5 are below."""
     labels = [1, 1, 3, 5, 7, 6]  # 7 cannot be said by the draft
     sample = StateSample(
-        source="by hand", tokens=torch.tensor([0, 1, 1, 3, 5, 7]), loss_mask=torch.tensor([0, 0, 1, 1, 1, 1]),
-        states=torch.zeros(6, 1, 8), boundaries=(3,), last_hidden=torch.eye(8)[labels],
-    )  # fmt: skip
+        source="by hand",
+        tokens=torch.tensor([0, 1, 1, 3, 5, 7]),
+        loss_mask=torch.tensor([0, 0, 1, 1, 1, 1]),
+        states=torch.zeros(6, 1, 8),
+        boundaries=(3,),
+        last_hidden=torch.eye(8)[labels],
+    )
     # Depth 0 counts rows 2, 3, 4 (the mask's last entry is cleared), labels at 3, 4, 5 = 5, 7, 6.
     #   proposals there: 5 right, 5 wrong (7 is out of vocabulary), 6 right              -> 2 of 3
     # Depth 1 counts rows 1, 2, 3 with the same labels: proposals 3 wrong, 6 wrong, 6 right -> 1 of 3
@@ -71,12 +75,15 @@ def random_samples(lengths, seed=0):
     g = torch.Generator().manual_seed(seed)
     return [
         StateSample(
-            source=f"sample {i}", tokens=torch.randint(0, 40, (n,), generator=g),
-            loss_mask=(torch.rand(n, generator=g) < 0.7).long(), states=torch.randn(n, 4, 16, generator=g).bfloat16(),
-            boundaries=STORED, last_hidden=torch.randn(n, 16, generator=g).bfloat16(),
+            source=f"sample {i}",
+            tokens=torch.randint(0, 40, (n,), generator=g),
+            loss_mask=(torch.rand(n, generator=g) < 0.7).long(),
+            states=torch.randn(n, 4, 16, generator=g).bfloat16(),
+            boundaries=STORED,
+            last_hidden=torch.randn(n, 16, generator=g).bfloat16(),
         )
         for i, n in enumerate(lengths)
-    ]  # fmt: skip
+    ]
 
 
 HEAD = torch.randn(40, 16, generator=torch.Generator().manual_seed(9))
@@ -168,18 +175,21 @@ def one(**changes):
     return [StateSample(**(random_samples([6])[0].__dict__ | changes))]
 
 
-@pytest.mark.parametrize(("samples", "options", "message"), [
-    ([], {}, "no sequences"),
-    (one(loss_mask=torch.zeros(6, dtype=torch.int64)), {}, "no row counts at depth 0"),
-    (one(), {"layout": (0, 3, 30)}, "boundary 30 is not among the stored states"),
-    (one(), {"layout": (0, 3)}, "do not fit the draft's fc"),
-    (one(), {"head": torch.zeros(40, 8)}, "head does not fit.*expected width 8.*found width 16"),
-    (one(tokens=torch.full((6,), 40)), {}, r"token id is outside.*expected 0\.\.39, found 40"),
-    (one(), {"depths": 0}, "at least one depth"),
-    (one(), {"control": "blurred"}, "no control is called 'blurred'"),
-    (one(), {"control": "other_sequence"}, "needs two sequences"),
-    (one(), {"control": "permuted", "layout": (3, 3, 3)}, "rotating the slots changes nothing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("samples", "options", "message"),
+    [
+        ([], {}, "no sequences"),
+        (one(loss_mask=torch.zeros(6, dtype=torch.int64)), {}, "no row counts at depth 0"),
+        (one(), {"layout": (0, 3, 30)}, "boundary 30 is not among the stored states"),
+        (one(), {"layout": (0, 3)}, "do not fit the draft's fc"),
+        (one(), {"head": torch.zeros(40, 8)}, "head does not fit.*expected width 8.*found width 16"),
+        (one(tokens=torch.full((6,), 40)), {}, r"token id is outside.*expected 0\.\.39, found 40"),
+        (one(), {"depths": 0}, "at least one depth"),
+        (one(), {"control": "blurred"}, "no control is called 'blurred'"),
+        (one(), {"control": "other_sequence"}, "needs two sequences"),
+        (one(), {"control": "permuted", "layout": (3, 3, 3)}, "rotating the slots changes nothing"),
+    ],
+)
 def test_what_cannot_be_measured_is_an_error(samples, options, message):
     arguments = {"layout": (0, 3, 31), "depths": 2, "head": HEAD} | options
     with pytest.raises(WiringError, match=message):

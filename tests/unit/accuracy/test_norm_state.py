@@ -23,9 +23,14 @@ def written(normed: bool, right: float = 0.8):
     following = torch.where(torch.rand(ROWS, generator=G) < right, choice, random)
     tokens = torch.cat([random[:1], following[:-1]])
     return StateSample(
-        source="s", tokens=tokens, loss_mask=torch.ones(ROWS, dtype=torch.int64), states=torch.zeros(ROWS, 1, WIDTH),
-        boundaries=(0,), last_hidden=final if normed else states, norm="undecided",
-    )  # fmt: skip
+        source="s",
+        tokens=tokens,
+        loss_mask=torch.ones(ROWS, dtype=torch.int64),
+        states=torch.zeros(ROWS, 1, WIDTH),
+        boundaries=(0,),
+        last_hidden=final if normed else states,
+        norm="undecided",
+    )
 
 
 @pytest.mark.parametrize("normed", [True, False])

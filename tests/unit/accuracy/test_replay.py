@@ -82,9 +82,13 @@ def test_states_may_come_from_a_sample_or_a_reference():
     ids, states = half_predictable_text(slow, 2, 4, 25, 3)
     direct = replay(draft, states, ids, 4, LAYOUT, 3)
     sample = StateSample(
-        source="s", tokens=torch.tensor(ids), loss_mask=torch.ones(25), states=states.flip(1),
-        boundaries=(31, 3, 0), last_hidden=torch.zeros(25, 16),
-    )  # fmt: skip
+        source="s",
+        tokens=torch.tensor(ids),
+        loss_mask=torch.ones(25),
+        states=states.flip(1),
+        boundaries=(31, 3, 0),
+        last_hidden=torch.zeros(25, 16),
+    )
     assert replay(draft, sample, ids, 4, LAYOUT, 3) == direct
     boundaries = torch.zeros(32, 1, 25, 16)
     boundaries[list(LAYOUT), 0] = states.transpose(0, 1)
@@ -127,12 +131,15 @@ def test_summary_of_no_acceptance_has_no_conditional():
     assert got.accept_length == 1 and got.acceptance_by_position == (0, 0) and got.conditional == (0, None)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"prompt_len": 12}, "no text to replay"),
-    ({"steps": 0}, "no text to replay"),
-    ({"prompt_len": 11}, "too short for one whole round"),
-    ({"layout": (3, 4)}, r"do not belong to this text.*expected \[12, 2, H\].*found \[12, 1, 4\]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prompt_len": 12}, "no text to replay"),
+        ({"steps": 0}, "no text to replay"),
+        ({"prompt_len": 11}, "too short for one whole round"),
+        ({"layout": (3, 4)}, r"do not belong to this text.*expected \[12, 2, H\].*found \[12, 1, 4\]"),
+    ],
+)
 def test_what_cannot_be_replayed_is_an_error(arguments, message):
     ids = list(range(12))
     given = {"prompt_len": 2, "layout": (3,), "steps": 3} | arguments

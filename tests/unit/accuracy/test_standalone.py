@@ -62,11 +62,14 @@ def pair(tmp_path_factory):
     (target / "config.json").write_text(
         json.dumps(
             {
-                "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 61, "hidden_size": 16, "vocab_size": 40,
+                "architectures": ["LlamaForCausalLM"],
+                "num_hidden_layers": 61,
+                "hidden_size": 16,
+                "vocab_size": 40,
                 "rms_norm_eps": 1e-6,
             }
         )
-    )  # fmt: skip
+    )
     tensors = {"model.embed_tokens.weight": EMBEDDING, "lm_head.weight": HEAD, "model.norm.weight": NORM}
     save_file(tensors, target / "model.safetensors")
     return draft, target
@@ -94,12 +97,15 @@ def test_every_format_gives_the_counts_of_the_states_in_memory(pair, tmp_path, n
     found = measure(opened, 3, preset="specforge")
     samples = [
         StateSample(
-            source="memory", tokens=s.tokens, states=s.states, boundaries=(0, 3, 31),
+            source="memory",
+            tokens=s.tokens,
+            states=s.states,
+            boundaries=(0, 3, 31),
             loss_mask=torch.ones_like(s.mask) if writer.no_mask else s.mask,
             last_hidden=s.last if writer.norm != "pre" else final_norm(s.last),
         )
         for s in saved
-    ]  # fmt: skip
+    ]
     draft = Eagle3Draft.from_checkpoint(read_draft(pair[0]), EMBEDDING)
     expected = evaluate(draft, samples, (0, 3, 31), 3, TargetHead(HEAD))["none"]
     assert counts(found.report) == counts(expected)
@@ -241,9 +247,11 @@ def test_a_folder_larger_than_the_limit_is_streamed(pair, tmp_path):
     g = torch.Generator().manual_seed(1)
     n = 40_000
     one = Saved(
-        torch.randint(0, 40, (n,), generator=g), (torch.arange(n) < 300).long(), torch.randn(n, 3, 16, generator=g),
+        torch.randint(0, 40, (n,), generator=g),
+        (torch.arange(n) < 300).long(),
+        torch.randn(n, 3, 16, generator=g),
         torch.randn(n, 16, generator=g),
-    )  # fmt: skip
+    )
     # Long texts with few counted rows would take minutes in attention: keep the file wide, evaluate a short text.
     short = Saved(one.tokens[:400], one.mask[:400], one.states[:400], one.last[:400])
     ballast = {**specforge_record(short), "ballast": torch.zeros(3_000_000)}

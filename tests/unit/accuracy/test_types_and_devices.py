@@ -21,12 +21,20 @@ def plain():
     return depths()
 
 
-@pytest.mark.parametrize("settings", [
-    {"dtype": torch.bfloat16},
-    pytest.param({"device": "cuda"}, marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")),
-    pytest.param({"device": "cuda", "dtype": torch.bfloat16},
-                 marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")),
-], ids=["bfloat16", "cuda", "cuda bfloat16"])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dtype": torch.bfloat16},
+        pytest.param(
+            {"device": "cuda"}, marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+        ),
+        pytest.param(
+            {"device": "cuda", "dtype": torch.bfloat16},
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+        ),
+    ],
+    ids=["bfloat16", "cuda", "cuda bfloat16"],
+)
 def test_other_types_and_devices_count_the_same_rows(plain, settings):
     for here, there in zip(depths(**settings), plain, strict=True):
         assert here.total == there.total

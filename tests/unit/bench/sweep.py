@@ -36,9 +36,7 @@ from wiring.workbook.evaluate import load_reference, open_draft
 from wiring.workbook.live import PLAIN, Progress, draft_arm, measure_arms, plain_arm
 
 FIT = (chain(1), chain(4), chain(7), Speculation(5, 4, 16))
-HELD_OUT = (
-    *(chain(n) for n in (2, 3, 5, 6)), Speculation(3, 2, 6), Speculation(3, 4, 12), Speculation(6, 2, 12)
-)  # fmt: skip
+HELD_OUT = (*(chain(n) for n in (2, 3, 5, 6)), Speculation(3, 2, 6), Speculation(3, 4, 12), Speculation(6, 2, 12))
 _ARM = re.compile(r"(\d+) steps, top-(\d+), (\d+) tokens")
 
 
@@ -117,9 +115,14 @@ def measure_sweep(
 
     def arm(setting: Speculation) -> Arm:
         return draft_arm(
-            case, "sweep", arm_name(setting), draft=patched.folder, speculation=setting, env=patched.environment,
+            case,
+            "sweep",
+            arm_name(setting),
+            draft=patched.folder,
+            speculation=setting,
+            env=patched.environment,
             progress=progress,
-        )  # fmt: skip
+        )
 
     try:
         runs = []
@@ -212,9 +215,11 @@ def _arm(runs: Sequence[Measurement], setting: Speculation) -> tuple[tuple[Trial
         if trials := run.arm(arm_name(setting)):
             return trials, run.baseline(PLAIN)
     raise WiringError(
-        "the sweep did not measure this setting", where=arm_name(setting), expected="an arm of this name",
+        "the sweep did not measure this setting",
+        where=arm_name(setting),
+        expected="an arm of this name",
         found=", ".join(arm_name(found) for run in runs for found in settings_of(run)),
-    )  # fmt: skip
+    )
 
 
 def _workload(trials: Sequence[Trial], plain: Sequence[Trial]) -> Workload:

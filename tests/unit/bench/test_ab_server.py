@@ -57,8 +57,10 @@ class Alone:
     def rounds(self, speculation):
         """Accepted drafts of every round, prompt by prompt."""
         found = zip(self.prompts, self.texts, self.states, strict=True)
-        return [tree_replay(self.draft, states, text, len(prompt), LAYOUT, speculation, len(prompt) + NEW).rounds
-                for prompt, text, states in found]  # fmt: skip
+        return [
+            tree_replay(self.draft, states, text, len(prompt), LAYOUT, speculation, len(prompt) + NEW).rounds
+            for prompt, text, states in found
+        ]
 
 
 @pytest.fixture(scope="module")

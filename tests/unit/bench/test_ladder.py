@@ -106,9 +106,14 @@ def test_the_present_setting_is_kept_where_it_is_the_best():
     model = fit_rounds([PricedRound(chain(n), 1.1 + 0.01 * n) for n in (1, 5)])
     marginals = (0.9, 0.8, 0.7, 0.6, 0.5)
     got = ladder(
-        plain_tok_per_s=10, setting=chain(5), price=model.price(chain(5)), today=Served(1.0, 8.0),
-        cured=Served(4.5, 30.0), draft_share=SHARE, tuned=outlooks(model, marginals),
-    )  # fmt: skip
+        plain_tok_per_s=10,
+        setting=chain(5),
+        price=model.price(chain(5)),
+        today=Served(1.0, 8.0),
+        cured=Served(4.5, 30.0),
+        draft_share=SHARE,
+        tuned=outlooks(model, marginals),
+    )
     assert got.rung(TUNED).speedup == got.rung(CURED).speedup and "already" in got.rung(TUNED).assumes
 
 
@@ -121,9 +126,13 @@ def test_the_prefill_is_on_both_sides():
 
 def test_a_round_cheaper_than_the_floor_stays_where_it_is():
     got = ladder(
-        plain_tok_per_s=10, setting=chain(3), price=Estimate(1.02), today=Served(2.0, 15.0), cured=Served(3.0),
+        plain_tok_per_s=10,
+        setting=chain(3),
+        price=Estimate(1.02),
+        today=Served(2.0, 15.0),
+        cured=Served(3.0),
         draft_share=SHARE,
-    )  # fmt: skip
+    )
     assert got.rung(FLOOR).price == 1.02 and got.rung(FLOOR).speedup == got.rung(CURED).speedup
 
 
@@ -131,9 +140,13 @@ def test_a_round_cheaper_than_the_floor_stays_where_it_is():
 def test_an_accept_length_that_no_chain_of_five_reaches_is_refused(length):
     with pytest.raises(WiringError, match="cannot accept that much.*1 to 6"):
         ladder(
-            plain_tok_per_s=90, setting=chain(5), price=Estimate(2.0), today=Served(length, 50.0), cured=Served(3.0),
+            plain_tok_per_s=90,
+            setting=chain(5),
+            price=Estimate(2.0),
+            today=Served(length, 50.0),
+            cured=Served(3.0),
             draft_share=SHARE,
-        )  # fmt: skip
+        )
 
 
 def test_rates_of_zero_give_no_price():

@@ -113,9 +113,15 @@ def test_one_setting_is_refused():
 
 def trial(arm, prompt, seconds, rounds=0):
     return Trial(
-        arm=arm, prompt=prompt, repeat=0, order=prompt, seconds=seconds, prefill_s=1.0, output_ids=tuple(range(11)),
+        arm=arm,
+        prompt=prompt,
+        repeat=0,
+        order=prompt,
+        seconds=seconds,
+        prefill_s=1.0,
+        output_ids=tuple(range(11)),
         rounds=rounds,
-    )  # fmt: skip
+    )
 
 
 def test_a_round_is_priced_prompt_by_prompt_against_the_plain_steps_beside_it():

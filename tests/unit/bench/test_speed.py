@@ -100,7 +100,7 @@ def test_the_last_round_costs_as_much_as_any():
     # 13 tokens: one from the prefill, 12 from rounds of 5. That takes three, at 3 x 0.2 s; 12 plain steps take 1.2 s.
     found = predict(
         accept_length=5.0, answers=[(13, 3)], round_s=0.2, step_s=0.1, prefill_plain_s=0.4, prefill_draft_s=0.6, steps=4
-    )  # fmt: skip
+    )
     assert found.speedup == found.limit == pytest.approx(1.6 / 1.2)
 
 
@@ -111,9 +111,12 @@ def test_the_recorded_case_takes_the_rounds_that_its_draft_was_replayed_with():
     found = predict(
         accept_length=written.prediction.accept_length,
         answers=[(len(t.output_ids), t.rounds) for t in measured.arm("cured")],
-        round_s=written.prediction.round_s, step_s=written.plain.step_s,
-        prefill_plain_s=written.plain.prefill_s, prefill_draft_s=written.as_served.prefill_s, steps=5,
-    )  # fmt: skip
+        round_s=written.prediction.round_s,
+        step_s=written.plain.step_s,
+        prefill_plain_s=written.plain.prefill_s,
+        prefill_draft_s=written.as_served.prefill_s,
+        steps=5,
+    )
     assert found.speedup == pytest.approx(written.prediction.speedup, rel=1e-9)
 
 
@@ -205,8 +208,9 @@ def test_servers_start_side_by_side_where_all_are_needed_and_one_by_one_where_on
     def begun(interleaved):
         events.clear()
         two = [benchmark.Arm(name, lambda name=name: open_(name)) for name in ("plain", "as served")]
-        benchmark.measure(two, [[1, 2]], new_tokens=8, repeats=1, warmup_tokens=3, interleaved=interleaved,
-                          progress=lambda _: None)  # fmt: skip
+        benchmark.measure(
+            two, [[1, 2]], new_tokens=8, repeats=1, warmup_tokens=3, interleaved=interleaved, progress=lambda _: None
+        )
         return events
 
     assert begun(True) == ["plain launched", "as served launched", "plain ready", "as served ready"]

@@ -20,9 +20,7 @@ def histogram(rng, share, rounds=13):
 
 
 def requests(rng, shares, named=True, **condition):
-    return [
-        Request(histogram(rng, share), prompt if named else None, condition) for prompt, share in enumerate(shares)
-    ]
+    return [Request(histogram(rng, share), prompt if named else None, condition) for prompt, share in enumerate(shares)]
 
 
 def test_a_group_without_effect_is_rarely_called_different_and_rounds_would_be_too_often():
@@ -98,8 +96,9 @@ def test_repeats_of_a_prompt_are_one_unit():
 def test_a_split_has_a_row_for_each_value_with_marginals_and_conditionals():
     rows = split(
         [Request((1, 2, 0, 1), 0, {"cached": True}), Request((2, 2), 1, {"cached": False}), Request((9,), 2)],
-        "cached", steps=3,
-    )  # fmt: skip
+        "cached",
+        steps=3,
+    )
     assert [(r.value, r.requests, r.rounds) for r in rows] == [(False, 1, 4), (True, 1, 4)]
     assert rows[1].by_position == pytest.approx((3 / 4, 1 / 4, 1 / 4))
     assert rows[1].conditional == pytest.approx((3 / 4, 1 / 3, 1.0))
@@ -154,7 +153,15 @@ def test_a_replay_beside_a_server_that_serves_as_replayed_leaves_nothing():
 
 def test_a_trial_is_a_request():
     trial = Trial(
-        arm="x", prompt=2, repeat=0, order=0, seconds=1, prefill_s=0, output_ids=(1,), rounds=3, correct_drafts=2,
+        arm="x",
+        prompt=2,
+        repeat=0,
+        order=0,
+        seconds=1,
+        prefill_s=0,
+        output_ids=(1,),
+        rounds=3,
+        correct_drafts=2,
         histogram=(1, 2),
-    )  # fmt: skip
+    )
     assert from_trial(trial, topk=1) == Request((1, 2), 2, {"topk": 1})

@@ -37,11 +37,18 @@ def machine(price=price, seed=0, noise=0.01):
         seconds = prefill * step + forwards * cost * step * rng.normal(1, noise)
         trials.append(
             Trial(
-                arm=arm, prompt=prompt, repeat=0, order=next(order), seconds=seconds, prefill_s=prefill * step,
-                output_ids=tuple(range(TOKENS)), rounds=rounds, histogram=histogram,
+                arm=arm,
+                prompt=prompt,
+                repeat=0,
+                order=next(order),
+                seconds=seconds,
+                prefill_s=prefill * step,
+                output_ids=tuple(range(TOKENS)),
+                rounds=rounds,
+                histogram=histogram,
                 correct_drafts=sum(a * n for a, n in enumerate(histogram)),
             )
-        )  # fmt: skip
+        )
 
     for prompt, share in enumerate(shares):
         step = rng.uniform(0.05, 0.2)  # seconds of one minute do not hold for the next
@@ -55,13 +62,17 @@ def machine(price=price, seed=0, noise=0.01):
             add(sweep.arm_name(setting), prompt, step, sum(histogram), price(setting), tuple(histogram), 1.7)
     add("plain again", 0, trials[0].prefill_s / 1.5)
     measured = Measurement(
-        machine=this_machine(), order="interleaved", new_tokens=TOKENS, prompt_ids=((1,),) * PROMPTS,
+        machine=this_machine(),
+        order="interleaved",
+        new_tokens=TOKENS,
+        prompt_ids=((1,),) * PROMPTS,
         trials=tuple(trials),
-    )  # fmt: skip
+    )
     trees = {
         s: [[accepted(rng, s, share) for _ in range(150)] for share in shares]
-        for s in sweep.HELD_OUT if not is_chain(s)
-    }  # fmt: skip
+        for s in sweep.HELD_OUT
+        if not is_chain(s)
+    }
     return measured, trees
 
 
@@ -82,8 +93,9 @@ def test_runs_of_their_own_are_priced_in_their_own_plain_steps():
     late = {sweep.arm_name(s) for s in sweep.HELD_OUT[2:]}
     slow = [
         t.model_copy(update={"seconds": 2 * t.seconds, "prefill_s": 2 * t.prefill_s})
-        for t in measured.trials if t.arm in late or t.arm.startswith("plain")
-    ]  # fmt: skip
+        for t in measured.trials
+        if t.arm in late or t.arm.startswith("plain")
+    ]
     early = [t for t in measured.trials if t.arm not in late]
     runs = [measured.model_copy(update={"trials": tuple(trials)}) for trials in (early, slow)]
     together, apart = sweep.check_sweep([measured], trees=trees), sweep.check_sweep(runs, trees=trees)
@@ -137,8 +149,9 @@ def test_every_setting_is_served_from_one_cured_copy_that_goes_away(monkeypatch,
     settings = (chain(2), Speculation(3, 2, 6), chain(4))
     assert sweep.measure_sweep(case, cure, settings, at_once=2, progress=lambda text: None) == ("measured",) * 2
     assert seen["runs"] == [
-        ["plain", "2 steps, top-1, 3 tokens", "3 steps, top-2, 6 tokens"], ["plain", "4 steps, top-1, 5 tokens"]
-    ]  # fmt: skip
+        ["plain", "2 steps, top-1, 3 tokens", "3 steps, top-2, 6 tokens"],
+        ["plain", "4 steps, top-1, 5 tokens"],
+    ]
     assert [spec.speculation for spec in seen["specs"]] == list(settings)
     assert seen["specs"][0].env == {"A": "1"} and "31" in seen["config"]
     assert not seen["specs"][0].draft.exists()

@@ -17,7 +17,7 @@ from wiring.bench.tuning import (
     outlooks,
     overshoot,
     speedup,
-)  # fmt: skip
+)
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
 
@@ -78,8 +78,10 @@ def test_the_best_chain_is_the_best_of_all(share, slope, longest):
 def test_chains_beyond_the_measured_one_are_marked_and_left_out_unless_asked_for():
     assert {o.setting.steps for o in outlooks(LINE, (0.8, 0.6))} == {1, 2}
     assert {o.setting.steps: o.extrapolated for o in outlooks(LINE, (0.8, 0.6), longest=3)} == {
-        1: False, 2: False, 3: True
-    }  # fmt: skip
+        1: False,
+        2: False,
+        3: True,
+    }
 
 
 def test_a_tree_competes_with_the_accept_length_that_it_brings():

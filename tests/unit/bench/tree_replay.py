@@ -50,9 +50,10 @@ def tree_replay(
         raise WiringError("trees are not replayed for a draft with dynamic RoPE", where="rope_scaling", found="dynamic")
     if not 1 <= prompt_len < len(ids):
         raise WiringError(
-            "there is no text to replay", expected="a prompt of at least one token, shorter than the text",
+            "there is no text to replay",
+            expected="a prompt of at least one token, shorter than the text",
             found=f"a prompt of {prompt_len} in {len(ids)} tokens",
-        )  # fmt: skip
+        )
     states = states_of(reference_or_states, ids, layout)
     fused = draft.project(states[None].to(draft.fc.weight.device))[0]  # [N, H]
     text, last = ids.tolist(), len(ids) if end is None else min(end, len(ids))

@@ -43,12 +43,14 @@ def prefill(recorder, requests):
     positions = [first + i for _, first, fed in requests for i in range(len(fed))]
     recorder.record(
         SimpleNamespace(
-            forward_mode=mode(extend=True), rids=[request for request, _, _ in requests],
-            input_ids=torch.tensor([t for _, _, fed in requests for t in fed]), positions=torch.tensor(positions),
+            forward_mode=mode(extend=True),
+            rids=[request for request, _, _ in requests],
+            input_ids=torch.tensor([t for _, _, fed in requests for t in fed]),
+            positions=torch.tensor(positions),
             extend_seq_lens_cpu=[len(fed) for _, _, fed in requests],
             spec_info=SimpleNamespace(hidden_states=torch.stack([state(p) for p in positions]), num_accept_tokens=None),
         )
-    )  # fmt: skip
+    )
 
 
 def verify(recorder, requests, nodes=4):
@@ -67,12 +69,14 @@ def verify(recorder, requests, nodes=4):
         (
             torch.tensor([t for _, _, right in requests for t in right + [0] * (nodes - len(right))]),
             torch.tensor([len(right) for _, _, right in requests]),
-            torch.tensor([
-                [nodes * i + n if n < len(right) else -1 for n in range(nodes)]
-                for i, (_, _, right) in enumerate(requests)
-            ]),
+            torch.tensor(
+                [
+                    [nodes * i + n if n < len(right) else -1 for n in range(nodes)]
+                    for i, (_, _, right) in enumerate(requests)
+                ]
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def schedule_batch(requests, idle=False):
@@ -93,15 +97,18 @@ def draft_extend(recorder, requests, drafts=4, lengths_known=True):
     ]
     recorder.record(
         SimpleNamespace(
-            forward_mode=mode(after_verify=True), rids=[request for request, _, _ in requests],
-            input_ids=torch.tensor(fed), positions=torch.tensor(positions),
+            forward_mode=mode(after_verify=True),
+            rids=[request for request, _, _ in requests],
+            input_ids=torch.tensor(fed),
+            positions=torch.tensor(positions),
             extend_seq_lens_cpu=[drafts] * len(requests) if lengths_known else None,
             spec_info=SimpleNamespace(
-                hidden_states=torch.stack(rows), num_tokens_per_req=drafts,
+                hidden_states=torch.stack(rows),
+                num_tokens_per_req=drafts,
                 num_accept_tokens=torch.tensor([len(right) for _, _, right in requests]),
             ),
         )
-    )  # fmt: skip
+    )
 
 
 def rows(record):
@@ -116,9 +123,14 @@ def test_a_forward_over_several_requests_gives_each_its_rows(tmp_path):
     draft_extend(recorder, [("a", 5, [16])], lengths_known=False)
     records = read_capture(tmp_path)
     assert [(r.index, r.request, r.phase) for r in records] == [
-        (0, "a", Phase.PREFILL), (1, "b", Phase.PREFILL), (2, "a", Phase.VERIFY), (3, "b", Phase.VERIFY),
-        (4, "a", Phase.DRAFT_EXTEND), (5, "b", Phase.DRAFT_EXTEND), (6, "a", Phase.DRAFT_EXTEND),
-    ]  # fmt: skip
+        (0, "a", Phase.PREFILL),
+        (1, "b", Phase.PREFILL),
+        (2, "a", Phase.VERIFY),
+        (3, "b", Phase.VERIFY),
+        (4, "a", Phase.DRAFT_EXTEND),
+        (5, "b", Phase.DRAFT_EXTEND),
+        (6, "a", Phase.DRAFT_EXTEND),
+    ]
     assert rows(records[0]) == ([0, 1, 2], [11, 12, 13], [0, 1, 2])
     assert rows(records[1]) == ([5, 6], [26, 27], [5, 6])
     assert rows(records[2]) == ([3, 4], [14, 15], [3, 4])  # the two rejected rows are not there
@@ -132,8 +144,10 @@ def test_of_a_tree_the_accepted_path_is_recorded(tmp_path):
     recorder, nodes = Recorder(tmp_path, 100), torch.arange(8.0)
     made = SimpleNamespace(draft_token_num=4, positions=torch.tensor([5, 6, 6, 7, 8, 9, 9, 10]))
     sampled = (
-        torch.tensor([50, 51, 52, 53, 60, 61, 62, 63]), torch.tensor([1, 3]), torch.tensor([[0, -1, -1], [4, 6, 7]])
-    )  # fmt: skip
+        torch.tensor([50, 51, 52, 53, 60, 61, 62, 63]),
+        torch.tensor([1, 3]),
+        torch.tensor([[0, -1, -1], [4, 6, 7]]),
+    )
     output = SimpleNamespace(hidden_states=10 * nodes[:, None].expand(8, WIDTH))
     recorder.record_verified(made, schedule_batch(["a", "b"]), output, sampled)
     first, second = read_capture(tmp_path)
@@ -154,9 +168,13 @@ def test_draft_steps_trial_runs_and_health_checks_leave_no_record(tmp_path):
     recorder = Recorder(tmp_path, 100)
     states = torch.zeros(1, WIDTH)
     step = SimpleNamespace(
-        forward_mode=mode(), rids=["a"], extend_seq_lens_cpu=None, spec_info=SimpleNamespace(hidden_states=states),
-        input_ids=torch.tensor([1]), positions=torch.tensor([0]),
-    )  # fmt: skip
+        forward_mode=mode(),
+        rids=["a"],
+        extend_seq_lens_cpu=None,
+        spec_info=SimpleNamespace(hidden_states=states),
+        input_ids=torch.tensor([1]),
+        positions=torch.tensor([0]),
+    )
     recorder.record(step)
     recorder.record(SimpleNamespace(**{**vars(step), "forward_mode": mode(extend=True), "rids": None}))
     prefill(recorder, [("HEALTH_CHECK_1a2b", 0, [3])])
@@ -201,9 +219,12 @@ def test_both_halves_of_a_round_are_cut_off_at_the_same_token(tmp_path):
         draft_extend(recorder, [("a", first, [first + 1, first + 2])])
     found = read_capture(tmp_path)
     assert [(r.phase, rows(r)[0]) for r in found] == [
-        (Phase.PREFILL, [0, 1, 2]), (Phase.VERIFY, [3, 4]), (Phase.DRAFT_EXTEND, [3, 4]), (Phase.VERIFY, [5]),
+        (Phase.PREFILL, [0, 1, 2]),
+        (Phase.VERIFY, [3, 4]),
+        (Phase.DRAFT_EXTEND, [3, 4]),
+        (Phase.VERIFY, [5]),
         (Phase.DRAFT_EXTEND, [5]),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_bound_that_is_just_enough_is_no_truncation(tmp_path):
@@ -236,9 +257,13 @@ def test_the_header_allowance_is_enough_for_a_record_without_much_in_it(tmp_path
 def test_states_keep_their_bits(tmp_path):
     exact = torch.randn(2, WIDTH, dtype=torch.bfloat16)
     batch = SimpleNamespace(
-        forward_mode=mode(extend=True), rids=["a"], extend_seq_lens_cpu=[2], input_ids=torch.tensor([1, 2]),
-        positions=torch.tensor([0, 1]), spec_info=SimpleNamespace(hidden_states=exact),
-    )  # fmt: skip
+        forward_mode=mode(extend=True),
+        rids=["a"],
+        extend_seq_lens_cpu=[2],
+        input_ids=torch.tensor([1, 2]),
+        positions=torch.tensor([0, 1]),
+        spec_info=SimpleNamespace(hidden_states=exact),
+    )
     Recorder(tmp_path, 9).record(batch)
     (record,) = read_capture(tmp_path)
     assert record.states.dtype == torch.float32 and torch.equal(record.states, exact.float())
@@ -250,9 +275,13 @@ def test_states_keep_their_bits(tmp_path):
 def test_an_error_is_written_down_and_nothing_is_raised(tmp_path):
     recorder = Recorder(tmp_path, 100)
     wrong = SimpleNamespace(
-        forward_mode=mode(extend=True), rids=["a"], extend_seq_lens_cpu=[7], input_ids=torch.tensor([1, 2]),
-        positions=torch.tensor([0, 1]), spec_info=SimpleNamespace(hidden_states=torch.zeros(2, WIDTH)),
-    )  # fmt: skip
+        forward_mode=mode(extend=True),
+        rids=["a"],
+        extend_seq_lens_cpu=[7],
+        input_ids=torch.tensor([1, 2]),
+        positions=torch.tensor([0, 1]),
+        spec_info=SimpleNamespace(hidden_states=torch.zeros(2, WIDTH)),
+    )
     recorder.record(wrong)
     assert "7" in (tmp_path / ERROR).read_text()
     prefill(recorder, [("a", 0, [1])])  # recording has ended
@@ -296,9 +325,13 @@ def test_the_hooks_hand_the_forwards_on_unchanged(tmp_path, monkeypatch, hooks):
     register()
     assert set(hooks) == {FORWARD, REPLAY, SAMPLE}  # the second replays graphs on a GPU
     batch = SimpleNamespace(
-        forward_mode=mode(extend=True), rids=["a"], extend_seq_lens_cpu=[2], input_ids=torch.tensor([1, 2]),
-        positions=torch.tensor([0, 1]), spec_info=SimpleNamespace(hidden_states=torch.ones(2, WIDTH)),
-    )  # fmt: skip
+        forward_mode=mode(extend=True),
+        rids=["a"],
+        extend_seq_lens_cpu=[2],
+        input_ids=torch.tensor([1, 2]),
+        positions=torch.tensor([0, 1]),
+        spec_info=SimpleNamespace(hidden_states=torch.ones(2, WIDTH)),
+    )
     seen = []
 
     def original(*arguments, **options):
@@ -314,9 +347,11 @@ def test_the_hooks_hand_the_forwards_on_unchanged(tmp_path, monkeypatch, hooks):
     verified = (tree, schedule_batch(["a"]), SimpleNamespace(hidden_states=torch.ones(1, WIDTH)))
     assert hooks[SAMPLE](original, *verified, None, watermark_state=None)[1] == 1
     assert seen == [
-        ((target, batch), {}), ((draft, batch), {"reinit_attn_backend": False}), (("runner", batch, "index"), {}),
+        ((target, batch), {}),
+        ((draft, batch), {"reinit_attn_backend": False}),
+        (("runner", batch, "index"), {}),
         ((*verified, None), {"watermark_state": None}),
-    ]  # fmt: skip
+    ]
     assert torch.equal(batch.spec_info.hidden_states, torch.ones(2, WIDTH))
     assert [rows(record)[0] for record in read_capture(tmp_path / "capture")] == [[0, 1], [0, 1], [2]]
     graphs = {"decode": "disabled", "prefill": "disabled"}

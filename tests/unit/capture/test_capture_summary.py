@@ -73,8 +73,9 @@ def test_a_forward_that_was_missed_without_graphs_is_not_explained_away(tmp_path
 
 def test_a_bound_explains_what_comes_after_it_and_nothing_else(tmp_path):
     for name, records, bound in (
-        ("start", [("prefill", 3)], "rows"), ("half", [("prefill", 3), ("verify", 1)], "bytes")
-    ):  # fmt: skip
+        ("start", [("prefill", 3)], "rows"),
+        ("half", [("prefill", 3), ("verify", 1)], "bytes"),
+    ):
         (tmp_path / name).mkdir()
         found = summarize(folder_of(tmp_path / name, records, truncated=bound))
         assert found.truncated == bound and "ended the capture" in str(found)

@@ -70,13 +70,16 @@ def test_neighbours_that_are_alike_are_both_named():
     assert "boundaries 7 and 8 are too alike" in match.reason
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    (lambda x: x * 0, "all zeros"),
-    (lambda x: x * 50, "parallel to boundary 6 but 50 times as long"),
-    (lambda x: x.roll(1, 0), "no boundary is near"),
-    (lambda x: torch.cat([x[:30], x[:10]]), "most rows equal boundary 6, but 10 of 40 do not (first: row 30)"),
-    (lambda x: torch.where(torch.arange(40)[:, None, None] == 3, torch.nan, x), "holds NaN"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda x: x * 0, "all zeros"),
+        (lambda x: x * 50, "parallel to boundary 6 but 50 times as long"),
+        (lambda x: x.roll(1, 0), "no boundary is near"),
+        (lambda x: torch.cat([x[:30], x[:10]]), "most rows equal boundary 6, but 10 of 40 do not (first: row 30)"),
+        (lambda x: torch.where(torch.arange(40)[:, None, None] == 3, torch.nan, x), "holds NaN"),
+    ],
+)
 def test_the_reason_says_what_is_off(change, reason):
     reference = stream()
     (match,) = match_slots(change(served(reference, (6,))), reference)
@@ -190,12 +193,15 @@ def test_under_much_noise_the_nearest_is_not_the_longest():
     assert (match.verdict, match.boundary, match.nearest, match.transform) == ("undecided", None, 5, "raw")
 
 
-@pytest.mark.parametrize(("noise", "verdicts"), [
-    ((0.01, 0.15, 0.3), ("equals", "drift", "drift")),
-    ((0.15, 0.15, 0.15), ("undecided",) * 3),  # as much at each depth
-    ((0.3, 0.15, 0.01), ("undecided", "undecided", "equals")),  # less with depth
-    ((0.01, 0.3, 0.1), ("equals", "undecided", "undecided")),  # up and down
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("noise", "verdicts"),
+    [
+        ((0.01, 0.15, 0.3), ("equals", "drift", "drift")),
+        ((0.15, 0.15, 0.15), ("undecided",) * 3),  # as much at each depth
+        ((0.3, 0.15, 0.01), ("undecided", "undecided", "equals")),  # less with depth
+        ((0.01, 0.3, 0.1), ("equals", "undecided", "undecided")),  # up and down
+    ],
+)
 def test_drift_is_what_grows_with_depth(noise, verdicts):
     reference = stream(rows=100, width=128)
     g = torch.Generator().manual_seed(2)
@@ -226,11 +232,14 @@ def plain_norm(x, weight, eps):
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
-@pytest.mark.parametrize(("transform", "change"), [
-    ("normed", lambda x, w: plain_norm(x, w, 1e-5)),
-    ("rms-scaled", lambda x, w: plain_norm(x, 1.0, 1e-5)),
-    ("embedding-scaled", lambda x, w: x * 32**0.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("transform", "change"),
+    [
+        ("normed", lambda x, w: plain_norm(x, w, 1e-5)),
+        ("rms-scaled", lambda x, w: plain_norm(x, 1.0, 1e-5)),
+        ("embedding-scaled", lambda x, w: x * 32**0.5),
+    ],
+)
 def test_transforms_are_told(transform, change):
     reference = stream()
     weight = 1 + 0.5 * torch.rand(32, generator=torch.Generator().manual_seed(8))
@@ -344,20 +353,23 @@ def test_a_layer_that_the_reference_lacks_is_between_two_that_it_has():
     assert (difference.names, difference.served) == (("between layers",), (4, None))
 
 
-@pytest.mark.parametrize(("trained", "held", "names", "kinds"), [
-    ((0, 3, 12), (3, 12), ("slot count",), (3,)),
-    ((0, 3, 12), (0, 3, 12, 19), ("slot count",), (3,)),
-    ((3, 12), (12, 3), ("swapped",), (3,)),
-    ((3, 7, 12, 19), (7, 12, 19, 3), ("rotated",), (3,)),
-    ((3, 7, 12, 19), (12, 19, 3, 7), ("rotated",), (3,)),
-    ((3, 7, 12, 19), (7, 3, 19, 12), ("permuted",), (3,)),
-    ((3, 7, 12), (1, 3, 7), ("moved by one slot",), (1,)),
-    ((3, 12, 20), (4, 13, 20), ("off by one up",), (2,)),  # above the last boundary there is none
-    ((3, 12), (3, 14), ("other layers",), (1,)),
-    ((3, 3, 12), (3, 3, 12), ("same",), ()),
-    ((3, 12, 19), (2, 10, 17), ("default layers",), (1,)),
-    ((3, 11, 18), (2, 10, 17), ("default layers", "off by one down"), (1, 2)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("trained", "held", "names", "kinds"),
+    [
+        ((0, 3, 12), (3, 12), ("slot count",), (3,)),
+        ((0, 3, 12), (0, 3, 12, 19), ("slot count",), (3,)),
+        ((3, 12), (12, 3), ("swapped",), (3,)),
+        ((3, 7, 12, 19), (7, 12, 19, 3), ("rotated",), (3,)),
+        ((3, 7, 12, 19), (12, 19, 3, 7), ("rotated",), (3,)),
+        ((3, 7, 12, 19), (7, 3, 19, 12), ("permuted",), (3,)),
+        ((3, 7, 12), (1, 3, 7), ("moved by one slot",), (1,)),
+        ((3, 12, 20), (4, 13, 20), ("off by one up",), (2,)),  # above the last boundary there is none
+        ((3, 12), (3, 14), ("other layers",), (1,)),
+        ((3, 3, 12), (3, 3, 12), ("same",), ()),
+        ((3, 12, 19), (2, 10, 17), ("default layers",), (1,)),
+        ((3, 11, 18), (2, 10, 17), ("default layers", "off by one down"), (1, 2)),
+    ],
+)
 def test_layouts_are_named_as_a_whole(trained, held, names, kinds):
     reference = stream()
     difference = diff_layouts(trained, match_slots(served(reference, held), reference))

@@ -36,17 +36,20 @@ def named(tiny, layout, trained=TRAINED):
     return out
 
 
-@pytest.mark.parametrize(("layout", "names", "kinds", "slots"), [
-    ((0, 3, 31), ("same",), (), ("same", "same", "same")),
-    ((1, 4, 32), ("off by one up",), (2,), ("off by one up",) * 3),
-    ((0, 2, 30), ("off by one down",), (2,), ("same", "off by one down", "off by one down")),
-    ((3, 31, 0), ("rotated", "embedding in the wrong slot"), (3,), ("other layers",) * 3),
-    ((3, 31, 59), ("moved by one slot",), (1,), ("other layers",) * 3),
-    ((0, 31, 3), ("swapped",), (3,), ("same", "other layers", "other layers")),
-    ((2, 30, 58), ("default layers",), (1,), ("other layers", "other layers", "other layers")),
-    ((35, 36, 37), ("other layers",), (1,), ("other layers",) * 3),  # neighbours that are most alike
-    ((3, 0, 31), ("swapped", "embedding in the wrong slot"), (3,), ("other layers", "other layers", "same")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layout", "names", "kinds", "slots"),
+    [
+        ((0, 3, 31), ("same",), (), ("same", "same", "same")),
+        ((1, 4, 32), ("off by one up",), (2,), ("off by one up",) * 3),
+        ((0, 2, 30), ("off by one down",), (2,), ("same", "off by one down", "off by one down")),
+        ((3, 31, 0), ("rotated", "embedding in the wrong slot"), (3,), ("other layers",) * 3),
+        ((3, 31, 59), ("moved by one slot",), (1,), ("other layers",) * 3),
+        ((0, 31, 3), ("swapped",), (3,), ("same", "other layers", "other layers")),
+        ((2, 30, 58), ("default layers",), (1,), ("other layers", "other layers", "other layers")),
+        ((35, 36, 37), ("other layers",), (1,), ("other layers",) * 3),  # neighbours that are most alike
+        ((3, 0, 31), ("swapped", "embedding in the wrong slot"), (3,), ("other layers", "other layers", "same")),
+    ],
+)
 def test_a_layout_is_named(tiny, layout, names, kinds, slots):
     for difference in named(tiny, layout):
         assert (difference.served, difference.names, difference.kinds) == (layout, names, kinds)

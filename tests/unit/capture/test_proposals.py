@@ -39,8 +39,9 @@ def verify_input(trees):
         draft_token_num=nodes,
         draft_token=torch.tensor([token for _, tokens, _ in trees for token in tokens]),
         positions=torch.tensor([p + d for (p, _, _), depth in zip(trees, depths, strict=True) for d in depth]),
-        retrieve_next_token=torch.tensor(child), retrieve_next_sibling=torch.tensor(sibling),
-    )  # fmt: skip
+        retrieve_next_token=torch.tensor(child),
+        retrieve_next_sibling=torch.tensor(sibling),
+    )
 
 
 def chain(position, tokens):
@@ -52,9 +53,10 @@ def test_chains_of_several_requests(tmp_path):
     recorder.record_drafts(batch("a", "b"), verify_input([chain(8, [3, 41, 42]), chain(5, [6, 51, 52])]))
     recorder.record_drafts(batch("a"), verify_input([chain(9, [4, 43, 44])]))
     assert read_drafts(tmp_path) == (
-        DraftRecord("a", 7, 3, (41, 42), (-1, 0), 0), DraftRecord("b", 4, 6, (51, 52), (-1, 0), 0),
+        DraftRecord("a", 7, 3, (41, 42), (-1, 0), 0),
+        DraftRecord("b", 4, 6, (51, 52), (-1, 0), 0),
         DraftRecord("a", 8, 4, (43, 44), (-1, 0), 1),
-    )  # fmt: skip
+    )
 
 
 def test_a_tree_keeps_who_follows_whom(tmp_path):
@@ -76,10 +78,13 @@ def test_a_node_that_hangs_nowhere_has_no_parent(tmp_path):
 def test_rounds_and_states_are_counted_together(tmp_path):
     recorder = Recorder(tmp_path, 3)
     rows = SimpleNamespace(
-        forward_mode=SimpleNamespace(is_extend=lambda: True, is_draft_extend_v2=lambda: False), rids=["a"],
-        extend_seq_lens_cpu=[2], spec_info=SimpleNamespace(hidden_states=torch.zeros(2, 4)),
-        input_ids=torch.tensor([1, 2]), positions=torch.tensor([0, 1]),
-    )  # fmt: skip
+        forward_mode=SimpleNamespace(is_extend=lambda: True, is_draft_extend_v2=lambda: False),
+        rids=["a"],
+        extend_seq_lens_cpu=[2],
+        spec_info=SimpleNamespace(hidden_states=torch.zeros(2, 4)),
+        input_ids=torch.tensor([1, 2]),
+        positions=torch.tensor([0, 1]),
+    )
     for _ in range(2):
         recorder.record(rows)
         recorder.record_drafts(batch("a"), verify_input([chain(2, [2, 7])]))

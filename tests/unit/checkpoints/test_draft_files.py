@@ -13,18 +13,32 @@ from wiring.checkpoints.tensor_files import read_json
 from wiring.errors import WiringError
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 40, "draft_vocab_size": 10,
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "vocab_size": 40,
+    "draft_vocab_size": 10,
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]},
-}  # fmt: skip
+}
 SHAPES = {  # written out by hand: q 4 x 6, k and v 2 x 6, from twice the width; fc from three states
-    "fc.weight": (16, 48), "midlayer.self_attn.q_proj.weight": (24, 32), "midlayer.self_attn.k_proj.weight": (12, 32),
-    "midlayer.self_attn.v_proj.weight": (12, 32), "midlayer.self_attn.o_proj.weight": (16, 24),
-    "midlayer.mlp.gate_proj.weight": (24, 16), "midlayer.mlp.up_proj.weight": (24, 16),
-    "midlayer.mlp.down_proj.weight": (16, 24), "midlayer.input_layernorm.weight": (16,),
-    "midlayer.hidden_norm.weight": (16,), "midlayer.post_attention_layernorm.weight": (16,), "norm.weight": (16,),
+    "fc.weight": (16, 48),
+    "midlayer.self_attn.q_proj.weight": (24, 32),
+    "midlayer.self_attn.k_proj.weight": (12, 32),
+    "midlayer.self_attn.v_proj.weight": (12, 32),
+    "midlayer.self_attn.o_proj.weight": (16, 24),
+    "midlayer.mlp.gate_proj.weight": (24, 16),
+    "midlayer.mlp.up_proj.weight": (24, 16),
+    "midlayer.mlp.down_proj.weight": (16, 24),
+    "midlayer.input_layernorm.weight": (16,),
+    "midlayer.hidden_norm.weight": (16,),
+    "midlayer.post_attention_layernorm.weight": (16,),
+    "norm.weight": (16,),
     "lm_head.weight": (10, 16),
-}  # fmt: skip
+}
 
 
 def write_draft(folder, config=CONFIG, change=lambda tensors: None, shards=False):
@@ -72,25 +86,48 @@ def set_to(name, value):
     return lambda tensors: tensors.__setitem__(name, value)
 
 
-@pytest.mark.parametrize(("change", "kind", "where", "evidence"), [
-    (lambda t: t.pop("midlayer.mlp.up_proj.weight"), "missing tensor", "midlayer.mlp.up_proj.weight",
-     r"expected \[24, 16\], found nothing"),
-    (lambda t: (t.pop("d2t"), t.pop("t2d")), "missing tensor", "d2t", r"expected \[10\]"),
-    (set_to("fc.weight", torch.zeros(16, 50)), "wrong shape", "fc.weight",
-     r"expected \[16, 48\].*found \[16, 50\]"),
-    (set_to("lm_head.weight", torch.zeros(40, 16)), "wrong shape", "lm_head.weight",
-     r"expected \[10, 16\].*found \[40, 16\]"),
-    (set_to("norm.weight", torch.full((16,), float("nan"))), "not finite", "norm.weight", "NaN"),
-    (set_to("fc.weight", torch.zeros(16, 48, dtype=torch.float8_e4m3fn)), "number format", "fc.weight", "float8"),
-    (set_to("midlayer.self_attn.q_norm.weight", torch.ones(6)), "unused tensor", "q_norm", "nothing reads it"),
-    (set_to("layers.0.mlp.up_proj.weight", torch.zeros(24, 16)), "held twice", "up_proj", "also holds it as"),
-    (set_to("d2t", torch.arange(10) * 4 + 1), "vocabulary map", "d2t",
-     r"expected target ids 0\.\.39, found draft id 8 -> 41"),
-    (set_to("d2t", torch.full((10,), 0.5)), "vocabulary map", "d2t", "no row of torch.int64"),
-    (set_to("t2d", torch.zeros(40, dtype=torch.bool)), "vocabulary map", "t2d", "disagree on 10 ids"),
-    (lambda t: (t.pop("d2t"), t.update(t2d=torch.ones(40, dtype=torch.bool))), "vocabulary map", "t2d",
-     "expected 10 marked ids by the config, found 40"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "kind", "where", "evidence"),
+    [
+        (
+            lambda t: t.pop("midlayer.mlp.up_proj.weight"),
+            "missing tensor",
+            "midlayer.mlp.up_proj.weight",
+            r"expected \[24, 16\], found nothing",
+        ),
+        (lambda t: (t.pop("d2t"), t.pop("t2d")), "missing tensor", "d2t", r"expected \[10\]"),
+        (
+            set_to("fc.weight", torch.zeros(16, 50)),
+            "wrong shape",
+            "fc.weight",
+            r"expected \[16, 48\].*found \[16, 50\]",
+        ),
+        (
+            set_to("lm_head.weight", torch.zeros(40, 16)),
+            "wrong shape",
+            "lm_head.weight",
+            r"expected \[10, 16\].*found \[40, 16\]",
+        ),
+        (set_to("norm.weight", torch.full((16,), float("nan"))), "not finite", "norm.weight", "NaN"),
+        (set_to("fc.weight", torch.zeros(16, 48, dtype=torch.float8_e4m3fn)), "number format", "fc.weight", "float8"),
+        (set_to("midlayer.self_attn.q_norm.weight", torch.ones(6)), "unused tensor", "q_norm", "nothing reads it"),
+        (set_to("layers.0.mlp.up_proj.weight", torch.zeros(24, 16)), "held twice", "up_proj", "also holds it as"),
+        (
+            set_to("d2t", torch.arange(10) * 4 + 1),
+            "vocabulary map",
+            "d2t",
+            r"expected target ids 0\.\.39, found draft id 8 -> 41",
+        ),
+        (set_to("d2t", torch.full((10,), 0.5)), "vocabulary map", "d2t", "no row of torch.int64"),
+        (set_to("t2d", torch.zeros(40, dtype=torch.bool)), "vocabulary map", "t2d", "disagree on 10 ids"),
+        (
+            lambda t: (t.pop("d2t"), t.update(t2d=torch.ones(40, dtype=torch.bool))),
+            "vocabulary map",
+            "t2d",
+            "expected 10 marked ids by the config, found 40",
+        ),
+    ],
+)
 def test_a_fault_in_the_tensors_is_an_error_finding(tmp_path, change, kind, where, evidence):
     write_draft(tmp_path, change=change)
     errors = read_draft(tmp_path, strict=False).errors
@@ -128,8 +165,10 @@ def test_the_width_of_fc_decides_the_slots(tmp_path):
     (finding,) = draft.findings
     assert (finding.kind, finding.severity) == ("slot count", "warning")
     assert finding.evidence == "fc takes 4 states of width 16, the config names 3"
-    assert draft.layout_hint(12) == (None, "eagle_config.eagle_aux_hidden_state_layer_ids names 3 layers, "
-                                     "fc takes 4 states")  # fmt: skip
+    assert draft.layout_hint(12) == (
+        None,
+        "eagle_config.eagle_aux_hidden_state_layer_ids names 3 layers, fc takes 4 states",
+    )
 
 
 def test_one_vocabulary_map_is_enough(tmp_path):
@@ -142,22 +181,25 @@ def test_one_vocabulary_map_is_enough(tmp_path):
     assert (read["d2t"].dtype, read["t2d"].dtype) == (torch.int64, torch.bool)
 
 
-@pytest.mark.parametrize(("field", "value", "message"), [
-    ("hidden_size", None, r"config\.json: the draft's hidden_size is missing.*a whole number above 0"),
-    ("intermediate_size", -3, "intermediate_size is not a size"),
-    ("num_key_value_heads", 3, "heads do not divide"),
-    ("draft_vocab_size", 41, "more ids than the target"),
-    ("rope_scaling", {"type": "longrope", "factor": 40}, "RoPE scaling = longrope"),
-    ("rope_scaling", {"type": "linear"}, "linear needs a factor"),
-    ("rope_scaling", {"type": "linear", "factor": -1}, "factor is out of its range"),
-    ("partial_rotary_factor", 0.5, "partial_rotary_factor = 0.5"),
-    ("hidden_act", "mish", "hidden_act = mish"),
-    ("kv_lora_rank", 512, "latent attention"),
-    ("architectures", ["Eagle3DeepseekV2ForCausalLM"], "not implemented here.*Eagle3DeepseekV2ForCausalLM"),
-    ("quantization_config", {"quant_method": "fp8"}, "quantised weights"),
-    ("eagle_config", {"use_aux_hidden_state": False}, "without target states"),
-    ("eagle_config", {"parallel_draft_step": 4}, "parallel draft steps"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("hidden_size", None, r"config\.json: the draft's hidden_size is missing.*a whole number above 0"),
+        ("intermediate_size", -3, "intermediate_size is not a size"),
+        ("num_key_value_heads", 3, "heads do not divide"),
+        ("draft_vocab_size", 41, "more ids than the target"),
+        ("rope_scaling", {"type": "longrope", "factor": 40}, "RoPE scaling = longrope"),
+        ("rope_scaling", {"type": "linear"}, "linear needs a factor"),
+        ("rope_scaling", {"type": "linear", "factor": -1}, "factor is out of its range"),
+        ("partial_rotary_factor", 0.5, "partial_rotary_factor = 0.5"),
+        ("hidden_act", "mish", "hidden_act = mish"),
+        ("kv_lora_rank", 512, "latent attention"),
+        ("architectures", ["Eagle3DeepseekV2ForCausalLM"], "not implemented here.*Eagle3DeepseekV2ForCausalLM"),
+        ("quantization_config", {"quant_method": "fp8"}, "quantised weights"),
+        ("eagle_config", {"use_aux_hidden_state": False}, "without target states"),
+        ("eagle_config", {"parallel_draft_step": 4}, "parallel draft steps"),
+    ],
+)
 def test_a_config_that_asks_for_another_draft_is_refused(tmp_path, field, value, message):
     write_draft(tmp_path, CONFIG | {field: value})
     with pytest.raises(WiringError, match=message):
@@ -166,16 +208,19 @@ def test_a_config_that_asks_for_another_draft_is_refused(tmp_path, field, value,
         read_draft(tmp_path, strict=False)
 
 
-@pytest.mark.parametrize(("producer", "meaning", "flag", "expected"), [  # head_norm, norm_output
-    ("specforge", "", None, (True, False)),
-    ("specforge", "", True, (True, False)),
-    ("specforge", "", False, (False, False)),
-    ("sglang", "", None, (True, False)),
-    ("sglang", "", True, (True, True)),
-    ("specforge", "feedback", True, (True, True)),
-    ("specforge", "feedback", False, (True, False)),
-    ("sglang", "head", False, (False, False)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("producer", "meaning", "flag", "expected"),
+    [  # head_norm, norm_output
+        ("specforge", "", None, (True, False)),
+        ("specforge", "", True, (True, False)),
+        ("specforge", "", False, (False, False)),
+        ("sglang", "", None, (True, False)),
+        ("sglang", "", True, (True, True)),
+        ("specforge", "feedback", True, (True, True)),
+        ("specforge", "feedback", False, (True, False)),
+        ("sglang", "head", False, (False, False)),
+    ],
+)
 def test_norm_output_means_what_its_reader_means(producer, meaning, flag, expected):
     config = CONFIG | ({} if flag is None else {"norm_output": flag})
     shape = Eagle3Config.from_dict(config, producer=producer, norm_output=meaning)
@@ -184,13 +229,21 @@ def test_norm_output_means_what_its_reader_means(producer, meaning, flag, expect
 
 
 def test_what_readers_take_differently_is_a_warning(tmp_path):
-    changes = {"norm_output": True, "norm_before_residual": True, "rope_theta": 5.0, "attention_bias": True,
-               "rope_parameters": {"rope_theta": 6.0, "rope_type": "default"}}  # fmt: skip
+    changes = {
+        "norm_output": True,
+        "norm_before_residual": True,
+        "rope_theta": 5.0,
+        "attention_bias": True,
+        "rope_parameters": {"rope_theta": 6.0, "rope_type": "default"},
+    }
     write_draft(tmp_path, CONFIG | changes)
     draft = read_draft(tmp_path)
     assert {(f.kind, f.severity) for f in draft.findings} == {
-        ("norm_output", "warning"), ("norm_before_residual", "warning"), ("rope", "warning"), ("bias", "note"),
-    }  # fmt: skip
+        ("norm_output", "warning"),
+        ("norm_before_residual", "warning"),
+        ("rope", "warning"),
+        ("bias", "note"),
+    }
     assert draft.shape.rope_theta == 6.0 and not draft.shape.norm_before_residual and not draft.shape.attention_bias
     assert "norm_output" not in {f.kind for f in read_draft(tmp_path, norm_output="head").findings}
     with pytest.raises(WiringError, match="not a producer of drafts"):

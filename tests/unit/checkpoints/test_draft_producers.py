@@ -13,24 +13,43 @@ from wiring.errors import WiringError
 from wiring.model.torchvision_operators import declare_torchvision_operators
 
 FLAT = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 40, "draft_vocab_size": 10,
-    "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "tie_word_embeddings": False,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "vocab_size": 40,
+    "draft_vocab_size": 10,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": False,
+}
 SPECFORGE = FLAT | {
     "architectures": ["LlamaForCausalLMEagle3"],
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 5, 8], "use_aux_hidden_state": True},
 }
 SAFEAILAB = FLAT | {"architectures": ["LlamaForCausalLM"]}
 SPECULATORS = {
-    "architectures": ["Eagle3DraftModel"], "speculators_model_type": "eagle3", "speculators_version": "0.9.0",
-    "draft_vocab_size": 10, "norm_before_residual": True, "eagle_aux_hidden_state_layer_ids": [2, 6, 9],
+    "architectures": ["Eagle3DraftModel"],
+    "speculators_model_type": "eagle3",
+    "speculators_version": "0.9.0",
+    "draft_vocab_size": 10,
+    "norm_before_residual": True,
+    "eagle_aux_hidden_state_layer_ids": [2, 6, 9],
     "transformer_layer_config": {
-        "model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 40,
+        "model_type": "llama",
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 6,
+        "vocab_size": 40,
     },
     "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "there"}},
-}  # fmt: skip
+}
 
 
 def qwen3(**changes):
@@ -41,11 +60,16 @@ def qwen3(**changes):
 def layer_tensors(prefix, first=True):
     reads = 32 if first else 16
     shapes = {
-        "self_attn.q_proj.weight": (24, reads), "self_attn.k_proj.weight": (12, reads),
-        "self_attn.v_proj.weight": (12, reads), "self_attn.o_proj.weight": (16, 24), "mlp.gate_proj.weight": (24, 16),
-        "mlp.up_proj.weight": (24, 16), "mlp.down_proj.weight": (16, 24), "input_layernorm.weight": (16,),
+        "self_attn.q_proj.weight": (24, reads),
+        "self_attn.k_proj.weight": (12, reads),
+        "self_attn.v_proj.weight": (12, reads),
+        "self_attn.o_proj.weight": (16, 24),
+        "mlp.gate_proj.weight": (24, 16),
+        "mlp.up_proj.weight": (24, 16),
+        "mlp.down_proj.weight": (16, 24),
+        "input_layernorm.weight": (16,),
         "post_attention_layernorm.weight": (16,),
-    } | ({"hidden_norm.weight": (16,)} if first else {})  # fmt: skip
+    } | ({"hidden_norm.weight": (16,)} if first else {})
     return {prefix + name: shape for name, shape in shapes.items()}
 
 
@@ -108,10 +132,16 @@ def test_specforges_export_and_its_training_checkpoint(tmp_path):
     draft = read_draft(write(tmp_path / "hf", SPECFORGE, safetensors=exported))
     assert (draft.producer, draft.findings) == ("specforge", ()) and "embed_tokens.weight" in draft.tensors
     assert draft.layout_hint(12) == (
-        (2, 6, 9), "eagle_config.eagle_aux_hidden_state_layer_ids [1, 5, 8], output ids as SpecForge writes them",
-    )  # fmt: skip
-    state = {"draft_state_dict": tensors("midlayer."), "global_step": 3, "run_id": "r", "strategy": "eagle3",
-             "replicated_optimizer_state": {"exp_avg": [torch.zeros(4)], "lr": 1e-3}}  # fmt: skip
+        (2, 6, 9),
+        "eagle_config.eagle_aux_hidden_state_layer_ids [1, 5, 8], output ids as SpecForge writes them",
+    )
+    state = {
+        "draft_state_dict": tensors("midlayer."),
+        "global_step": 3,
+        "run_id": "r",
+        "strategy": "eagle3",
+        "replicated_optimizer_state": {"exp_avg": [torch.zeros(4)], "lr": 1e-3},
+    }
     folder = write(tmp_path / "run-step3", None, state=state)
     with pytest.raises(WiringError, match=r"comes without the draft's config.*--draft-config"):
         read_draft(folder)
@@ -161,12 +191,19 @@ def test_speculators_nested_config(tmp_path):
 
 
 def test_speculators_flags_and_qwen3_layers(tmp_path):
-    extra = {"input_norm.weight": (48,), "layers.0.self_attn.q_norm.weight": (6,),
-             "layers.0.self_attn.k_norm.weight": (6,)}  # fmt: skip
+    extra = {
+        "input_norm.weight": (48,),
+        "layers.0.self_attn.q_norm.weight": (6,),
+        "layers.0.self_attn.k_norm.weight": (6,),
+    }
     extra |= layer_tensors("layers.1.", first=False)
     extra |= {"layers.1.self_attn.q_norm.weight": (6,), "layers.1.self_attn.k_norm.weight": (6,)}
-    config = qwen3(num_hidden_layers=2, use_sliding_window=True, sliding_window=7,
-                   layer_types=["full_attention", "sliding_attention"])  # fmt: skip
+    config = qwen3(
+        num_hidden_layers=2,
+        use_sliding_window=True,
+        sliding_window=7,
+        layer_types=["full_attention", "sliding_attention"],
+    )
     config |= {"norm_before_fc": True, "norm_output": True}
     draft = read_draft(write(tmp_path, config, safetensors=tensors("layers.0.", extra=extra)))
     shape = draft.shape
@@ -178,11 +215,14 @@ def test_speculators_flags_and_qwen3_layers(tmp_path):
         read_draft(write(tmp_path, config | {"fc_norm": True}))
 
 
-@pytest.mark.parametrize(("config", "message"), [
-    (SPECULATORS | {"speculators_model_type": "dflash"}, "of type dflash"),
-    ({k: v for k, v in SPECULATORS.items() if k != "transformer_layer_config"}, "no layer config"),
-    (SPECULATORS | {"transformer_layer_config": {"model_type": "gpt_oss"}}, "found 'gpt_oss'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (SPECULATORS | {"speculators_model_type": "dflash"}, "of type dflash"),
+        ({k: v for k, v in SPECULATORS.items() if k != "transformer_layer_config"}, "no layer config"),
+        (SPECULATORS | {"transformer_layer_config": {"model_type": "gpt_oss"}}, "found 'gpt_oss'"),
+    ],
+)
 def test_speculators_files_of_another_kind_are_refused(tmp_path, config, message):
     with pytest.raises(WiringError, match=message):
         read_draft(write(tmp_path, config, safetensors=tensors("layers.0.")))
@@ -209,12 +249,20 @@ def test_missing_fields_of_a_layer_config_are_its_classs_defaults(kind):
     )
 
 
-@pytest.mark.parametrize("changes", [
-    {"use_sliding_window": True}, {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 9},
-    {"sliding_window": 9}, {"layer_types": ["sliding_attention"] * 3, "sliding_window": 9},
-    {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 9,
-     "use_sliding_window": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"use_sliding_window": True},
+        {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 9},
+        {"sliding_window": 9},
+        {"layer_types": ["sliding_attention"] * 3, "sliding_window": 9},
+        {
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "sliding_window": 9,
+            "use_sliding_window": True,
+        },
+    ],
+)
 def test_windows_are_those_of_the_config_class(changes):
     declare_torchvision_operators()
     from transformers import Qwen3Config
@@ -225,8 +273,11 @@ def test_windows_are_those_of_the_config_class(changes):
 
 
 def test_modelopt_without_embedding_and_t2d(tmp_path):
-    config = SPECFORGE | {"attention_bias": True, "rope_scaling": {"type": "yarn", "factor": 4.0, "rope_theta": 1e4},
-                          "num_hidden_layers": 2}  # fmt: skip
+    config = SPECFORGE | {
+        "attention_bias": True,
+        "rope_scaling": {"type": "yarn", "factor": 4.0, "rope_theta": 1e4},
+        "num_hidden_layers": 2,
+    }
     extra = {f"layers.0.self_attn.{n}_proj.bias": (w,) for n, w in (("q", 24), ("k", 12), ("v", 12), ("o", 16))}
     extra |= {name.replace("layers.0", "layers.1"): shape for name, shape in extra.items()}
     extra |= layer_tensors("layers.1.", first=False)
@@ -278,11 +329,14 @@ def test_a_wider_target_and_four_slots_without_ids(tmp_path):
     assert hint is None and "no default for 4 slots" in why
 
 
-@pytest.mark.parametrize(("changes", "evidence"), [
-    ({"draft_vocab_size": 10, "rope_scaling": {"type": "linear", "factor": 4}}, "the whole number 4"),
-    ({"draft_vocab_size": 10, "rope_parameters": {"rope_type": "linear", "factor": 4}}, "the whole number 4"),
-    ({"vocab_size": 10}, "draft_vocab_size is not in the config"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "evidence"),
+    [
+        ({"draft_vocab_size": 10, "rope_scaling": {"type": "linear", "factor": 4}}, "the whole number 4"),
+        ({"draft_vocab_size": 10, "rope_parameters": {"rope_type": "linear", "factor": 4}}, "the whole number 4"),
+        ({"vocab_size": 10}, "draft_vocab_size is not in the config"),
+    ],
+)
 def test_what_sglang_does_not_load(tmp_path, changes, evidence):
     """As seen on its CPU server: "'int' object is not iterable", "no attribute 'draft_vocab_size'"."""
     config = {k: v for k, v in SPECFORGE.items() if k != "draft_vocab_size"} | changes

@@ -11,10 +11,24 @@ from wiring.checkpoints.draft_producers import loaded_by_sglang
 
 SOURCE = distribution("sglang").locate_file("sglang/srt/models/llama_eagle3.py")
 LAYER = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj", "hidden_norm")
-PLACES = ["lm_head.weight", "model.fc.weight", "model.norm.weight", "model.embed_tokens.weight",
-          "model.fc_norm.1.weight", *(f"model.layers.0.{name}.weight" for name in LAYER)]  # fmt: skip
-NAMES = ["lm_head.weight", "fc.weight", "norm.weight", "aux_norm_mid.weight", "midlayer.self_attn.q_proj.weight",
-         "layers.0.mlp.up_proj.weight", "midlayer.hidden_norm.weight", "embed_tokens.weight"]  # fmt: skip
+PLACES = [
+    "lm_head.weight",
+    "model.fc.weight",
+    "model.norm.weight",
+    "model.embed_tokens.weight",
+    "model.fc_norm.1.weight",
+    *(f"model.layers.0.{name}.weight" for name in LAYER),
+]
+NAMES = [
+    "lm_head.weight",
+    "fc.weight",
+    "norm.weight",
+    "aux_norm_mid.weight",
+    "midlayer.self_attn.q_proj.weight",
+    "layers.0.mlp.up_proj.weight",
+    "midlayer.hidden_norm.weight",
+    "embed_tokens.weight",
+]
 
 
 def loaded(names):

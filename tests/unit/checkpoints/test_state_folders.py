@@ -200,10 +200,15 @@ class TestSpeculators:
             list(open_states(prepared, hidden_size=WIDTH))
         assert self.only(prepared, "the file is") == ([3, 4, 7, 8], 2)
 
-    @pytest.mark.parametrize(("damage", "message"), [
-        (cut, "cut off or damaged"), (lambda p: p.write_bytes(b""), "cut off or damaged"),
-        (lambda p: p.write_bytes(b"nothing like it" * 99), "cut off or damaged"), (Path.unlink, "is missing"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (cut, "cut off or damaged"),
+            (lambda p: p.write_bytes(b""), "cut off or damaged"),
+            (lambda p: p.write_bytes(b"nothing like it" * 99), "cut off or damaged"),
+            (Path.unlink, "is missing"),
+        ],
+    )
     def test_a_broken_dataset_file_loses_all_rows_from_there_on(self, prepared, damage, message):
         damage(prepared / "data-00001-of-00003.arrow")
         with pytest.raises(WiringError, match=rf"data-00001-of-00003\.arrow: .*{message}"):
@@ -269,11 +274,16 @@ class TestTorchSpec:
         for part in ("names no sample", "cannot be read", "expected data_id somebody else, found conversation-2"):
             assert part in reasons
 
-    @pytest.mark.parametrize(("packed", "message"), [
-        ("2,3", "packed_loss_mask and the tokens differ in length.*expected 7, found 5"),
-        ("2,x", "packed_loss_mask does not say which tokens count.*'2,x'"), (None, "does not say which tokens count"),
-        ("9,-2", "does not say"), ("", "does not say"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("packed", "message"),
+        [
+            ("2,3", "packed_loss_mask and the tokens differ in length.*expected 7, found 5"),
+            ("2,x", "packed_loss_mask does not say which tokens count.*'2,x'"),
+            (None, "does not say which tokens count"),
+            ("9,-2", "does not say"),
+            ("", "does not say"),
+        ],
+    )
     def test_masks_that_do_not_fit(self, tmp_path, packed, message):
         save(tmp_path / "x.pt", formats.torchspec_record(sequence(7), "x") | {"packed_loss_mask": packed})
         with pytest.raises(WiringError, match=rf"x\.pt: .*{message}"):

@@ -99,9 +99,15 @@ def test_tensorrt_states_that_end_with_the_last_hidden_state_again(tmp_path):
     assert torch.equal(sample.states, saved.states) and torch.equal(sample.last_hidden, saved.last)
 
 
-@pytest.mark.parametrize(("packed", "mask"), [
-    ("2,3,2", [0, 0, 1, 1, 1, 0, 0]), ("0,7", [1] * 7), ("7", [0] * 7), ("0,1,5,1", [1, 0, 0, 0, 0, 0, 1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("packed", "mask"),
+    [
+        ("2,3,2", [0, 0, 1, 1, 1, 0, 0]),
+        ("0,7", [1] * 7),
+        ("7", [0] * 7),
+        ("0,1,5,1", [1, 0, 0, 0, 0, 0, 1]),
+    ],
+)
 def test_run_lengths_start_with_tokens_that_do_not_count(tmp_path, packed, mask):
     record = formats.torchspec_record(sequence(7), "x") | {"packed_loss_mask": packed}
     (sample,) = open_states(save(tmp_path / "x.pt", record), hidden_size=WIDTH)
@@ -193,11 +199,17 @@ def test_the_norm_written_beside_the_data(tmp_path):
         open_states(folder, hidden_size=WIDTH, skip_bad=True)
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    ("{", "cannot be read as JSON"), ("[1]", "not a JSON object"), ("{}", "no list of boundaries"),
-    ('{"boundaries": ["a"]}', "no list of boundaries"), ('{"boundaries": [0, -3]}', "boundary -3 does not exist"),
-    ('{"boundaries": [0, 3, 31], "norm": "both"}', "no such norm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[1]", "not a JSON object"),
+        ("{}", "no list of boundaries"),
+        ('{"boundaries": ["a"]}', "no list of boundaries"),
+        ('{"boundaries": [0, -3]}', "boundary -3 does not exist"),
+        ('{"boundaries": [0, 3, 31], "norm": "both"}', "no such norm"),
+    ],
+)
 def test_a_sidecar_that_is_none(tmp_path, content, message):
     WRITERS["v0"].write(tmp_path, sequences())
     (tmp_path / "boundaries.json").write_text(content)

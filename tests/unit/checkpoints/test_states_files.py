@@ -98,33 +98,46 @@ NAN = torch.zeros(1, 5, 12)
 NAN[0, 3, 1] = float("nan")
 
 
-@pytest.mark.parametrize(("value", "message"), [
-    (spoilt(aux_hidden_state=torch.zeros(1, 5, 16)),
-     r"differ in number \(expected 4 boundaries.*4 states of width 4 per token, found \(0, 3, 31\), as asked"),
-    (spoilt(aux_hidden_state=torch.zeros(1, 5, 14)),
-     r"aux_hidden_state is no whole number of states wide \(expected a multiple of the hidden size 4, found 14\)"),
-    (spoilt(aux_hidden_state=torch.zeros(2, 5, 12)), r"aux_hidden_state has the wrong shape.*found \[2, 5, 12\]"),
-    (spoilt(aux_hidden_state=torch.zeros(1, 5, 12).int()), r"aux_hidden_state has the wrong type.*found int32"),
-    (spoilt(aux_hidden_state="0.5"), "aux_hidden_state is no tensor.*found str"),
-    (spoilt(aux_hidden_state=torch.zeros(1, 6, 12)),
-     r"aux_hidden_state and the tokens differ in length \(expected 5, found 6\)"),
-    (spoilt(hidden_state=torch.zeros(1, 5, 8)), r"hidden_state has the wrong shape.*target's hidden size"),
-    (spoilt(hidden_state=torch.zeros(1, 4, 4)),
-     r"hidden_state and the tokens differ in length \(expected 5, found 4\)"),
-    (spoilt(aux_hidden_state=NAN), r"aux_hidden_state holds NaN.*found 1 of 5 rows, first at token 3"),
-    (spoilt(hidden_state=torch.full((1, 5, 4), torch.inf)), r"hidden_state holds NaN or infinity.*5 of 5 rows"),
-    (spoilt(loss_mask=torch.full((5,), 2)), "loss_mask is not made of 0 and 1.*found 2"),
-    (spoilt(input_ids=torch.tensor([1, 2, -100, 3, 4])), "input_ids holds a negative token id.*found -100"),
-    ({k: v for k, v in record().items() if k != "loss_mask"},
-     "loss_mask is missing from this SpecForge offline sample.*expected input_ids, loss_mask.*found input_ids, aux"),
-    (spoilt(loss_mask=torch.ones(4, dtype=torch.int64)), r"differ in length \(expected 5, found 4\)"),
-    (spoilt(input_ids=torch.ones(5)), r"input_ids is not a row of whole numbers.*found \[5\] torch\.float32"),
-    (record(length=0), "the sample is empty"),
-    ({"input_ids": torch.ones(3)}, "no known trainer saves such.*found input_ids.* is missing"),
-    ({}, "no known trainer saves such.*found an empty dict"),
-    ([1, 2], "not one sequence as TensorRT-LLM saves it.*found a list of 2"),
-    (torch.ones(3), "not training states.*found Tensor"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            spoilt(aux_hidden_state=torch.zeros(1, 5, 16)),
+            r"differ in number \(expected 4 boundaries.*4 states of width 4 per token, found \(0, 3, 31\), as asked",
+        ),
+        (
+            spoilt(aux_hidden_state=torch.zeros(1, 5, 14)),
+            r"aux_hidden_state is no whole number of states wide \(expected a multiple of the hidden size 4, found 14\)",
+        ),
+        (spoilt(aux_hidden_state=torch.zeros(2, 5, 12)), r"aux_hidden_state has the wrong shape.*found \[2, 5, 12\]"),
+        (spoilt(aux_hidden_state=torch.zeros(1, 5, 12).int()), r"aux_hidden_state has the wrong type.*found int32"),
+        (spoilt(aux_hidden_state="0.5"), "aux_hidden_state is no tensor.*found str"),
+        (
+            spoilt(aux_hidden_state=torch.zeros(1, 6, 12)),
+            r"aux_hidden_state and the tokens differ in length \(expected 5, found 6\)",
+        ),
+        (spoilt(hidden_state=torch.zeros(1, 5, 8)), r"hidden_state has the wrong shape.*target's hidden size"),
+        (
+            spoilt(hidden_state=torch.zeros(1, 4, 4)),
+            r"hidden_state and the tokens differ in length \(expected 5, found 4\)",
+        ),
+        (spoilt(aux_hidden_state=NAN), r"aux_hidden_state holds NaN.*found 1 of 5 rows, first at token 3"),
+        (spoilt(hidden_state=torch.full((1, 5, 4), torch.inf)), r"hidden_state holds NaN or infinity.*5 of 5 rows"),
+        (spoilt(loss_mask=torch.full((5,), 2)), "loss_mask is not made of 0 and 1.*found 2"),
+        (spoilt(input_ids=torch.tensor([1, 2, -100, 3, 4])), "input_ids holds a negative token id.*found -100"),
+        (
+            {k: v for k, v in record().items() if k != "loss_mask"},
+            "loss_mask is missing from this SpecForge offline sample.*expected input_ids, loss_mask.*found input_ids, aux",
+        ),
+        (spoilt(loss_mask=torch.ones(4, dtype=torch.int64)), r"differ in length \(expected 5, found 4\)"),
+        (spoilt(input_ids=torch.ones(5)), r"input_ids is not a row of whole numbers.*found \[5\] torch\.float32"),
+        (record(length=0), "the sample is empty"),
+        ({"input_ids": torch.ones(3)}, "no known trainer saves such.*found input_ids.* is missing"),
+        ({}, "no known trainer saves such.*found an empty dict"),
+        ([1, 2], "not one sequence as TensorRT-LLM saves it.*found a list of 2"),
+        (torch.ones(3), "not training states.*found Tensor"),
+    ],
+)
 def test_a_sample_that_does_not_fit_is_named(tmp_path, value, message):
     path = save(tmp_path / "data_7.ckpt", value)
     with pytest.raises(WiringError, match=rf"data_7\.ckpt: .*{message}"):

@@ -22,18 +22,24 @@ def test_sizes_at_the_top_and_nested(tmp_path):
     write(tmp_path, {"architectures": ["DeepseekV3ForCausalLM"], **SIZES})
     config = read_target_config(tmp_path)
     assert (config.architecture, config.num_layers, config.hidden_size, config.vocab_size) == (
-        "DeepseekV3ForCausalLM", 61, 64, 320,
-    )  # fmt: skip
+        "DeepseekV3ForCausalLM",
+        61,
+        64,
+        320,
+    )
     assert config.folder == tmp_path and config.raw["hidden_size"] == 64
     write(tmp_path, {"architectures": ["KimiK25ForConditionalGeneration"], "text_config": SIZES, "hidden_size": 1})
     assert read_target_config(tmp_path).hidden_size == 64
 
 
-@pytest.mark.parametrize(("config", "message"), [
-    (SIZES, "names no architecture"),
-    ({"architectures": ["A"], **SIZES, "hidden_size": "64"}, "hidden_size is not a size.*found '64'"),
-    ({"architectures": ["A"], "hidden_size": 64, "vocab_size": 3}, "num_hidden_layers is missing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (SIZES, "names no architecture"),
+        ({"architectures": ["A"], **SIZES, "hidden_size": "64"}, "hidden_size is not a size.*found '64'"),
+        ({"architectures": ["A"], "hidden_size": 64, "vocab_size": 3}, "num_hidden_layers is missing"),
+    ],
+)
 def test_a_config_without_its_facts_is_an_error(tmp_path, config, message):
     write(tmp_path, config)
     with pytest.raises(WiringError, match=rf"config\.json: .*{message}"):

@@ -11,11 +11,19 @@ def states(evidence: Evidence) -> dict[str, bool]:
 
 def measured(length=None, rounds=1000, positions=(), proposed=5, **condition) -> Acceptance:
     """Acceptance of `rounds` rounds under a condition."""
-    return Acceptance(source=f"run {sorted(condition.items())}", accept_length=length, rounds=rounds,
-                      by_position=positions, proposed=proposed, condition=condition)  # fmt: skip
+    return Acceptance(
+        source=f"run {sorted(condition.items())}",
+        accept_length=length,
+        rounds=rounds,
+        by_position=positions,
+        proposed=proposed,
+        condition=condition,
+    )
 
 
 def alone(accuracy, rows=4000, side="T", depths=5, text="held_out", **more) -> tuple[Accuracy, ...]:
     """The same accuracy at every depth."""
-    return tuple(Accuracy(source=f"{side} {text}", side=side, depth=k, accuracy=accuracy, rows=rows, text=text, **more)
-                 for k in range(depths))  # fmt: skip
+    return tuple(
+        Accuracy(source=f"{side} {text}", side=side, depth=k, accuracy=accuracy, rows=rows, text=text, **more)
+        for k in range(depths)
+    )

@@ -13,12 +13,23 @@ from wiring.errors import WiringError
 from wiring.logs.evidence import Evidence
 
 CONFIG_FIELDS = (
-    "architectures", "num_hidden_layers", "text_config", "llm_config", "eagle_config", "num_aux_hidden_states",
-    "vocab_size", "draft_vocab_size", "eagle_aux_hidden_state_layer_ids", "quantization_config", "model_type",
-)  # fmt: skip
+    "architectures",
+    "num_hidden_layers",
+    "text_config",
+    "llm_config",
+    "eagle_config",
+    "num_aux_hidden_states",
+    "vocab_size",
+    "draft_vocab_size",
+    "eagle_aux_hidden_state_layer_ids",
+    "quantization_config",
+    "model_type",
+)
 TARGET = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 32}
-FACTS = [{"source": "s", "letter": "L", "name": "map_present", "value": False},
-         {"source": "s", "letter": "L", "name": "load_quantisation", "value": "fp8"}]  # fmt: skip
+FACTS = [
+    {"source": "s", "letter": "L", "name": "map_present", "value": False},
+    {"source": "s", "letter": "L", "name": "load_quantisation", "value": "fp8"},
+]
 
 
 @pytest.fixture
@@ -42,8 +53,12 @@ def refused(tmp_path):
 
 
 def test_a_config_that_no_rule_could_read_is_refused_by_field(call, tmp_path):
-    setting = {"engine": "sglang", "version": "0.5.23", "draft_config": {"eagle_config": "no"},
-               "target_config": {"num_hidden_layers": "sixty"}}  # fmt: skip
+    setting = {
+        "engine": "sglang",
+        "version": "0.5.23",
+        "draft_config": {"eagle_config": "no"},
+        "target_config": {"num_hidden_layers": "sixty"},
+    }
     path = tmp_path / "e.json"
     path.write_text(json.dumps({"setting": setting}))
     status, out, err = call(path, "--json")
@@ -66,8 +81,9 @@ def test_whatever_stands_in_a_config_is_weighed_or_refused(tmp_path, engine):
     path = tmp_path / "e.json"
     values = ("no", 3, 0, -1, 2.5, True, None, [], ["a"], [1, 2, 3], {}, {"a": 1}, [None], [[1]])
     weighed = 0
-    for side, name, value, nest in product(("draft", "target"), CONFIG_FIELDS, values, ("", "text_config",
-                                                                                       "eagle_config")):  # fmt: skip
+    for side, name, value, nest in product(
+        ("draft", "target"), CONFIG_FIELDS, values, ("", "text_config", "eagle_config")
+    ):
         setting = {"engine": engine, "trained_layout": [2, 16, 29], "target_config": dict(TARGET), "draft_config": {}}
         setting[f"{side}_config"] |= {nest: {name: value}} if nest else {name: value}
         path.write_text(json.dumps({"setting": setting, "facts": FACTS}))

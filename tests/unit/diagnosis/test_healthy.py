@@ -22,8 +22,14 @@ def rounds(rng, chances):
 
 def acceptance(accepted, **condition):
     positions = tuple(float((accepted > k).mean()) for k in range(STEPS))
-    return Acceptance(source=str(condition), accept_length=1 + float(accepted.mean()), by_position=positions,
-                      rounds=len(accepted), proposed=STEPS, condition=condition)  # fmt: skip
+    return Acceptance(
+        source=str(condition),
+        accept_length=1 + float(accepted.mean()),
+        by_position=positions,
+        rounds=len(accepted),
+        proposed=STEPS,
+        condition=condition,
+    )
 
 
 def accuracy(rng, chances, rows, **more):
@@ -49,12 +55,16 @@ def healthy(seed):
     step = rng.uniform(0.01, 0.03)
     return Evidence(
         setting=Setting(steps=STEPS),
-        accuracy=(*accuracy(rng, prompts(rng, 64, mean, spread), 80, side="T", text="held_out"),
-                  *accuracy(rng, served, 60, side="S", text="served")),
+        accuracy=(
+            *accuracy(rng, prompts(rng, 64, mean, spread), 80, side="T", text="held_out"),
+            *accuracy(rng, served, 60, side="S", text="served"),
+        ),
         acceptance=tuple(arms),
-        speed=(Speed(source="p", arm="plain", step_s=step),
-               Speed(source="d", arm="draft", round_s=step * (1 + rng.uniform(0.03, 0.15) * STEPS))),
-    )  # fmt: skip
+        speed=(
+            Speed(source="p", arm="plain", step_s=step),
+            Speed(source="d", arm="draft", round_s=step * (1 + rng.uniform(0.03, 0.15) * STEPS)),
+        ),
+    )
 
 
 def test_no_healthy_server_has_a_fault_by_chance():

@@ -14,14 +14,41 @@ REPORTS = Path(__file__).parent / "reports"
 
 # file: the stated cause, which the figures decide
 DECIDED = {
-    "vllm-50170": 1, "tokenspeed-526": 1, "llama-cpp-27040": 1, "speculators-1065": 3, "sglang-27540": 6,
-    "torchspec-38": 8, "vllm-50158": 8, "automodel-2447": 9, "speco-66": 9, "specforge-534": 9, "sglang-34622": 11,
-    "vllm-49133": 11, "vllm-24505": 12, "speculators-684": 13, "sglang-10846": 15, "sglang-28771": 15,
-    "sglang-13590": 16, "sglang-4724": 19, "sglang-14063": 19, "sglang-54": 21, "mlx-lm-1085": 20, "sglang-15307": 24,
-    "vllm-44697": 24, "vllm-ascend-16638": 24, "specforge-885": 23, "specforge-392": 23, "eagle-286": 23,
-    "specforge-296": 22, "glm-5-1-eagle3": 22, "eagle-98": 22, "eagle-196": 22, "inferencex-1737": 25,
-    "tokenspeed-1132": 25, "vllm-52536": 25,
-}  # fmt: skip
+    "vllm-50170": 1,
+    "tokenspeed-526": 1,
+    "llama-cpp-27040": 1,
+    "speculators-1065": 3,
+    "sglang-27540": 6,
+    "torchspec-38": 8,
+    "vllm-50158": 8,
+    "automodel-2447": 9,
+    "speco-66": 9,
+    "specforge-534": 9,
+    "sglang-34622": 11,
+    "vllm-49133": 11,
+    "vllm-24505": 12,
+    "speculators-684": 13,
+    "sglang-10846": 15,
+    "sglang-28771": 15,
+    "sglang-13590": 16,
+    "sglang-4724": 19,
+    "sglang-14063": 19,
+    "sglang-54": 21,
+    "mlx-lm-1085": 20,
+    "sglang-15307": 24,
+    "vllm-44697": 24,
+    "vllm-ascend-16638": 24,
+    "specforge-885": 23,
+    "specforge-392": 23,
+    "eagle-286": 23,
+    "specforge-296": 22,
+    "glm-5-1-eagle3": 22,
+    "eagle-98": 22,
+    "eagle-196": 22,
+    "inferencex-1737": 25,
+    "tokenspeed-1132": 25,
+    "vllm-52536": 25,
+}
 
 # file: kinds that its figures leave open, the stated cause first; and checks that tell it from the others
 OPEN = {
@@ -50,8 +77,11 @@ def test_every_file_is_asserted_and_enough_reports_are():
 def test_a_report_says_where_it_comes_from_and_how_it_reads(name):
     evidence = read_evidence(REPORTS / f"{name}.json")
     assert evidence.name.endswith(".") and len(evidence.name) > 40
-    sources = [record.source for part in ("lint", "arguments", "accuracy", "slots", "acceptance", "speed", "facts")
-               for record in getattr(evidence, part)]  # fmt: skip
+    sources = [
+        record.source
+        for part in ("lint", "arguments", "accuracy", "slots", "acceptance", "speed", "facts")
+        for record in getattr(evidence, part)
+    ]
     assert evidence.setting.served_layout or all("/" in s or " " in s for s in sources) and sources
 
 

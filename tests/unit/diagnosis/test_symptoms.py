@@ -69,8 +69,12 @@ def test_the_error_of_a_predicted_accept_length_is_that_of_the_rounds_that_it_wa
     # Shares of one sample of rounds by depth: the delta method gives the variance of the rounds themselves.
     rounds = 1_000_000
     reached = (1.0, *positions)
-    rows = tuple(Accuracy(source="replay", side="T", depth=k, accuracy=b / a, rows=int(rounds * a), text="served",
-                          conditional=True) for k, (a, b) in enumerate(pairwise(reached)))  # fmt: skip
+    rows = tuple(
+        Accuracy(
+            source="replay", side="T", depth=k, accuracy=b / a, rows=int(rounds * a), text="served", conditional=True
+        )
+        for k, (a, b) in enumerate(pairwise(reached))
+    )
     mean = sum(positions)
     variance = sum((2 * k + 1) * p for k, p in enumerate(positions)) - mean**2
     (found,) = predictions(complete(Evidence(accuracy=rows, acceptance=(measured(1.8, 900, proposed=4),))))
@@ -94,8 +98,11 @@ def test_few_rounds_decide_nothing(rounds, decided):
 
 def test_a_healthy_server_is_as_predicted():
     positions = tuple(0.7**k for k in range(1, 6))
-    found = states(Evidence(accuracy=(*alone(0.7), *alone(0.69, side="S")),
-                            acceptance=(measured(1 + sum(positions), 1500, positions),)))  # fmt: skip
+    found = states(
+        Evidence(
+            accuracy=(*alone(0.7), *alone(0.69, side="S")), acceptance=(measured(1 + sum(positions), 1500, positions),)
+        )
+    )
     assert found["accept_below_training"] is False and found["accept_below_served_states"] is False
     assert found["first_position_low"] is False and found["later_positions_low"] is False
     assert found["served_accuracy_low"] is False and found["accuracy_low"] is False
@@ -169,16 +176,28 @@ def test_the_first_draft_does_not_depend_on_the_steps_behind_it():
 
 @pytest.mark.parametrize(("first", "later", "name"), [(0.2, 0.7, "first_round_low"), (0.7, 0.2, "later_rounds_low")])
 def test_the_first_round_against_later_ones(first, later, name):
-    arms = (measured(None, 300, (first, first / 2), 2, first_round=True),
-            measured(None, 4000, (later, later / 2), 2, first_round=False))  # fmt: skip
+    arms = (
+        measured(None, 300, (first, first / 2), 2, first_round=True),
+        measured(None, 4000, (later, later / 2), 2, first_round=False),
+    )
     found = states(Evidence(acceptance=arms))
     assert found[name] is True and sum(found[n] for n in ("first_round_low", "later_rounds_low") if n in found) == 1
 
 
 def first_rounds(replayed, served, p_value, low, high, topk=1, **more):
     """The server's first rounds after the prefill against a replay's, and all rounds against the draft alone."""
-    row = Difference(source="first rounds", by="server", a=False, b=True, accept_length_a=replayed, p_value=p_value,
-                     accept_length_b=served, low=low, high=high, condition={"first_round": True})  # fmt: skip
+    row = Difference(
+        source="first rounds",
+        by="server",
+        a=False,
+        b=True,
+        accept_length_a=replayed,
+        p_value=p_value,
+        accept_length_b=served,
+        low=low,
+        high=high,
+        condition={"first_round": True},
+    )
     return Evidence(setting=Setting(topk=topk), differences=(row,), **more)
 
 
@@ -196,11 +215,13 @@ def test_first_rounds_as_the_draft_alone_and_later_ones_below_tell_the_rows_behi
 
 def test_first_rounds_alone_say_nothing_of_all_rounds_nor_of_a_trees_rows():
     assert states(first_rounds(3.1, 3.1, 1.0, 0.0, 0.0)) == {
-        "first_round_below_training": False, "falls_with_topk": False
-    }  # fmt: skip
+        "first_round_below_training": False,
+        "falls_with_topk": False,
+    }
     assert states(first_rounds(3.1, 1.9, 0.0001, -1.6, -0.8, topk=4)) == {}
-    arms = tuple(measured(length, 4000, server=server, first_round=True)
-                 for length, server in ((3.0, False), (1.9, True)))  # fmt: skip
+    arms = tuple(
+        measured(length, 4000, server=server, first_round=True) for length, server in ((3.0, False), (1.9, True))
+    )
     other = measured(2.9, 4000, server=False, first_round=False)
     found = states(Evidence(setting=Setting(topk=1), acceptance=(*arms, other)))
     assert found["first_round_below_training"] is True and "accept_below_training" not in found
@@ -254,8 +275,17 @@ def test_a_tested_difference_counts_as_a_contrast():
     small = Difference(**row, accept_length_b=2.81, low=-0.15, high=-0.02, p_value=0.004)
     found = [states(Evidence(differences=(d,))).get("falls_when_cached") for d in (fell, same, open_, small)]
     assert found == [True, False, None, True]
-    hotter = Difference(source="wiring ab", by="temperature", a=0.0, b=1.0, accept_length_a=2.9, accept_length_b=2.6,
-                        low=-0.4, high=-0.1, p_value=0.001)  # fmt: skip
+    hotter = Difference(
+        source="wiring ab",
+        by="temperature",
+        a=0.0,
+        b=1.0,
+        accept_length_a=2.9,
+        accept_length_b=2.6,
+        low=-0.4,
+        high=-0.1,
+        p_value=0.001,
+    )
     assert states(Evidence(differences=(hotter,))) == {"falls_with_temperature": False}
 
 
@@ -319,10 +349,16 @@ def test_arguments_layer_ids_and_aliases():
 
 def test_the_engine_rule_serves_as_evidence_where_configs_are_given():
     # SGLang 0.5.9 serves the default layers in verify under CUDA graphs whatever the config says
-    setting = Setting(engine="sglang", version="0.5.9", trained_layout=(3, 31, 59),
-                      target_config={"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 61},
-                      draft_config={"architectures": ["LlamaForCausalLMEagle3"], "eagle_config":
-                                    {"eagle_aux_hidden_state_layer_ids": [2, 30, 58]}})  # fmt: skip
+    setting = Setting(
+        engine="sglang",
+        version="0.5.9",
+        trained_layout=(3, 31, 59),
+        target_config={"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 61},
+        draft_config={
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 30, 58]},
+        },
+    )
     found = {s.name: s for s in symptoms_of(Evidence(setting=setting))}
     assert found["boundaries_off_by_one"].present and "verify" in found["boundaries_off_by_one"].text
     eager = Evidence(setting=setting.model_copy(update={"cuda_graphs": False}))

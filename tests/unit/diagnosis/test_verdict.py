@@ -11,14 +11,22 @@ GOOD = tuple(0.7**k for k in range(1, 6))
 HEALTHY = dict(
     setting=Setting(steps=5, trained_layout=(0, 3, 31)),
     accuracy=(*alone(0.7), *alone(0.7, side="S")),
-    slots=tuple(Slot(source="dump", phase="verify", slot=k, boundary=b, cosine=1.0, norm_ratio=1.0)
-                for k, b in enumerate((0, 3, 31))),
-    acceptance=(measured(1 + sum(GOOD), 1500, GOOD), measured(2.7, 1500, cached=False),
-                measured(2.7, 1500, cached=True), measured(2.7, 1500, cuda_graphs=False),
-                measured(2.69, 1500, cuda_graphs=True)),
-    facts=(Fact(source="lint", letter="L", name="lint_made", value=True),
-           Fact(source="text", letter="P", name="outputs_equal_plain", value=True)),
-)  # fmt: skip
+    slots=tuple(
+        Slot(source="dump", phase="verify", slot=k, boundary=b, cosine=1.0, norm_ratio=1.0)
+        for k, b in enumerate((0, 3, 31))
+    ),
+    acceptance=(
+        measured(1 + sum(GOOD), 1500, GOOD),
+        measured(2.7, 1500, cached=False),
+        measured(2.7, 1500, cached=True),
+        measured(2.7, 1500, cuda_graphs=False),
+        measured(2.69, 1500, cuda_graphs=True),
+    ),
+    facts=(
+        Fact(source="lint", letter="L", name="lint_made", value=True),
+        Fact(source="text", letter="P", name="outputs_equal_plain", value=True),
+    ),
+)
 
 
 def speed(step_s, round_s):
@@ -44,8 +52,11 @@ def test_a_negative_result_is_a_result():
 def test_two_faults_at_once_are_both_named():
     changed = Lint(source="lint", kind=21, severity="error", evidence="asked for 8, runs with 6")
     served = tuple(Slot(source="dump", phase="verify", slot=k, boundary=b) for k, b in enumerate((3, 31, 59)))
-    cached = (measured(1.18, 1500, (0.16, 0.02, 0, 0, 0)), measured(1.3, 9000, cached=False),
-              measured(1.1, 9000, cached=True))  # fmt: skip
+    cached = (
+        measured(1.18, 1500, (0.16, 0.02, 0, 0, 0)),
+        measured(1.3, 9000, cached=False),
+        measured(1.1, 9000, cached=True),
+    )
     low = (measured(1.18, 1500, (0.16, 0.02, 0, 0, 0)),)
     accuracy = (*alone(0.7), *alone(0.15, side="S"))
     assert set(named(lint=(changed,), slots=served, acceptance=low, accuracy=accuracy)) == {1, 21}
@@ -55,11 +66,18 @@ def test_two_faults_at_once_are_both_named():
 
 @pytest.mark.parametrize(
     ("condition", "values", "kind"),
-    [("cached", (False, True), 15), ("chunked", (False, True), 16), ("batch", (1, 8), 18),
-     ("attention_backend", ("a", "b"), 19), ("acceptance_rule", ("rejection", "strict"), 20),
-     ("draft_kv_dtype", ("bf16", "fp8"), 12),
-     ("draft_quantisation", ("none", "int4"), 11), ("fused_all_reduce", (False, True), 4), ("topk", (1, 4), 17)],
-)  # fmt: skip
+    [
+        ("cached", (False, True), 15),
+        ("chunked", (False, True), 16),
+        ("batch", (1, 8), 18),
+        ("attention_backend", ("a", "b"), 19),
+        ("acceptance_rule", ("rejection", "strict"), 20),
+        ("draft_kv_dtype", ("bf16", "fp8"), 12),
+        ("draft_quantisation", ("none", "int4"), 11),
+        ("fused_all_reduce", (False, True), 4),
+        ("topk", (1, 4), 17),
+    ],
+)
 def test_a_contrast_alone_names_its_kind(condition, values, kind):
     arms = tuple(measured(length, 4000, **{condition: value}) for length, value in zip((3.0, 1.9), values, strict=True))
     assert diagnose(Evidence(acceptance=arms)).named == (kind,)
@@ -69,8 +87,11 @@ def test_what_fits_several_kinds_is_not_named_but_asked_for():
     arms = (measured(3.0, 4000, tp=1), measured(1.9, 4000, tp=2))
     verdict = diagnose(Evidence(acceptance=arms))
     assert verdict.named == () and {4, 8} <= set(verdict.candidates) and not verdict.enough_evidence
-    assert verdict.check is not None and set(verdict.check.decides) & {"embedding_ranks_differ", "ranks_differ",
-                                                                         "lint_error_8"}  # fmt: skip
+    assert verdict.check is not None and set(verdict.check.decides) & {
+        "embedding_ranks_differ",
+        "ranks_differ",
+        "lint_error_8",
+    }
 
 
 def test_a_fall_with_the_temperature_asks_for_the_rule_in_force():

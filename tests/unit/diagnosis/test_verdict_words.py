@@ -12,8 +12,13 @@ CHAIN, TREE = Setting(steps=5, topk=1), Setting(steps=5, topk=4, draft_tokens=16
 
 def of(length, rounds=3000, setting=CHAIN, **accuracy):
     row = Accuracy(source="served", side="T", accuracy=0.7, rows=50_000, text="served")
-    return diagnose(Evidence(setting=setting, accuracy=(row.model_copy(update=accuracy),),
-                             acceptance=(measured(length, rounds, proposed=None),)))  # fmt: skip
+    return diagnose(
+        Evidence(
+            setting=setting,
+            accuracy=(row.model_copy(update=accuracy),),
+            acceptance=(measured(length, rounds, proposed=None),),
+        )
+    )
 
 
 def test_as_predicted():
@@ -67,9 +72,13 @@ def test_more_than_the_cases_own_steps_allow_is_impossible(setting):
 
 @pytest.mark.parametrize(
     "record",
-    [measured(4.6, proposed=7, batch=8), measured(5.5, proposed=None, engine="vllm", draft_tokens=7),
-     measured(5.5, proposed=None, draft_tokens=8), measured(3.2, proposed=None, positions=(0.9, 0.7, 0.6))],
-)  # fmt: skip
+    [
+        measured(4.6, proposed=7, batch=8),
+        measured(5.5, proposed=None, engine="vllm", draft_tokens=7),
+        measured(5.5, proposed=None, draft_tokens=8),
+        measured(3.2, proposed=None, positions=(0.9, 0.7, 0.6)),
+    ],
+)
 def test_what_a_record_says_of_its_own_drafts_goes_before_the_case(record):
     verdict = diagnose(Evidence(setting=Setting(steps=2), acceptance=(measured(2.5, proposed=2), record)))
     assert "impossible_figure" not in {s.name for s in verdict.symptoms if s.present}
@@ -97,9 +106,14 @@ def test_what_is_left_over_is_said_beside_a_prediction_that_holds():
 
 
 def test_a_rule_of_no_release_says_so():
-    configs = {"draft_config": {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 8,
-                                "eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59]}},
-               "target_config": {"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 61}}  # fmt: skip
+    configs = {
+        "draft_config": {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "draft_vocab_size": 8,
+            "eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59]},
+        },
+        "target_config": {"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 61},
+    }
     for version, told in ((None, True), ("0.5.23", False)):
         setting = Setting(engine="sglang", version=version, trained_layout=(0, 3, 31), **configs)
         verdict = diagnose(Evidence(setting=setting, accuracy=alone(0.7), acceptance=(measured(1.1, 500),)))
@@ -108,9 +122,16 @@ def test_a_rule_of_no_release_says_so():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("steps", -3), ("batch", 0), ("temperature", -1.0), ("tp", 0), ("trained_layout", (-1, 3, 31)),
-                         ("served_layout", {"verify": (-1, 3)})],
-)  # fmt: skip
+    ("field", "value"),
+    [
+        ("steps", -3),
+        ("batch", 0),
+        ("temperature", -1.0),
+        ("tp", 0),
+        ("trained_layout", (-1, 3, 31)),
+        ("served_layout", {"verify": (-1, 3)}),
+    ],
+)
 def test_a_frame_that_cannot_be_is_refused(field, value):
     with pytest.raises(ValidationError, match=field):
         Setting(**{field: value})

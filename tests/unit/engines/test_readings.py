@@ -36,5 +36,10 @@ def test_an_engine_that_fails_has_a_row_that_says_so():
 
 def test_without_ids_only_engines_have_a_reading():
     assert [name for name in by_reader(None)] == [
-        "sglang==0.5.9", "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.18.0", "vllm", "tensorrt-llm"
-    ]  # fmt: skip
+        "sglang==0.5.9",
+        "sglang==0.5.12.post1",
+        "sglang==0.5.23",
+        "vllm==0.18.0",
+        "vllm",
+        "tensorrt-llm",
+    ]

@@ -13,9 +13,13 @@ from wiring.figures.breakdown_figure import round_price
 @pytest.fixture
 def rungs():
     return ladder(
-        plain_tok_per_s=90, setting=chain(5), price=Estimate(2.96, 0.1), today=Served(1.8, 54.8), cured=Served(3.43),
+        plain_tok_per_s=90,
+        setting=chain(5),
+        price=Estimate(2.96, 0.1),
+        today=Served(1.8, 54.8),
+        cured=Served(3.43),
         draft_share=1 / 61,
-    )  # fmt: skip
+    )
 
 
 def test_a_bar_for_each_rung_with_its_rate_and_what_is_predicted_is_hatched(rungs):

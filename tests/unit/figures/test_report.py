@@ -95,9 +95,13 @@ def run(tmp_path, five):
     nbformat.write(first, folder / "notebooks" / "01_one.ipynb")
     widget = new_output("display_data", {WIDGET: {"model_id": "7"}, "text/plain": "IntSlider()"})
     outputs = (
-        stderr("\x1b[31mfirst\n"), figure([4, 5]), figure([6]), widget, stderr("second <b>\n"),
+        stderr("\x1b[31mfirst\n"),
+        figure([4, 5]),
+        figure([6]),
+        widget,
+        stderr("second <b>\n"),
         new_output("stream", name="stdout", text="plain words"),
-    )  # fmt: skip
+    )
     second = book(*outputs, prose="# Two")
     second.metadata.widgets = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
     nbformat.write(second, folder / "notebooks" / "02_two.ipynb")

@@ -20,8 +20,10 @@ def path(tmp_path):
     """A notebook as an editor saves it: not executed, with metadata of a session."""
     parameters = new_code_cell("rows: int = 3  # how many", id="parameters")
     parameters.metadata.update(tags=["parameters"], execution={"iopub.status.busy": "2026-01-01"}, collapsed=False)
-    cells = [parameters, *(new_code_cell(code, id=name) for name, code in
-                           (("figure", FIGURE), ("widget", WIDGET), ("place", PLACE)))]  # fmt: skip
+    cells = [
+        parameters,
+        *(new_code_cell(code, id=name) for name, code in (("figure", FIGURE), ("widget", WIDGET), ("place", PLACE))),
+    ]
     book = new_notebook(cells=cells)
     book.metadata.update(kernelspec={"name": "my-venv", "display_name": "mine"}, toc={"base": 1})
     folder = tmp_path / "books"

@@ -122,9 +122,13 @@ def curves(box):
 def test_each_slider_moves_the_curves(study):
     box = speculation_calculator(study)
     for description, value in (
-        ("draft 1 accepted, if reached", 0.9), ("draft steps", 3), ("draft step, in plain steps", 0.05),
-        ("verify, in plain steps", 2.0), ("each further token verified", 0.1), ("plain decoding, tok/s", 45.0),
-    ):  # fmt: skip
+        ("draft 1 accepted, if reached", 0.9),
+        ("draft steps", 3),
+        ("draft step, in plain steps", 0.05),
+        ("verify, in plain steps", 2.0),
+        ("each further token verified", 0.1),
+        ("plain decoding, tok/s", 45.0),
+    ):
         before = curves(box)
         by_description(box)[description].value = value
         assert curves(box) != before, description

@@ -24,8 +24,12 @@ from wiring.workbook.gather_evidence import evidence_as_served, evidence_of_cure
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
     case = open_case(profile="cpu-tiny", run=str(tmp_path_factory.mktemp("run")), measure="recorded")
-    shapes = dict(throughput=("01_throughput", Throughput), accuracy=("02_accuracy", Accuracy),
-                  layout=("03_layout", LayoutDiff), rebenchmark=("05_rebenchmark", Rebenchmark))  # fmt: skip
+    shapes = dict(
+        throughput=("01_throughput", Throughput),
+        accuracy=("02_accuracy", Accuracy),
+        layout=("03_layout", LayoutDiff),
+        rebenchmark=("05_rebenchmark", Rebenchmark),
+    )
     parts = {name: case.read_recorded(*shape) for name, shape in shapes.items()}
     patch = case.read_recorded("04_patch", Patch)
     cured = evidence_of_cured(patch=patch, **{n: parts[n] for n in ("rebenchmark", "accuracy", "layout")})

@@ -105,8 +105,10 @@ def test_both_sides_of_a_diff_are_the_texts_themselves():
     assert [text[2:] for number, text, _, _ in sides if number] == before.splitlines()
     assert [text[2:] for _, _, number, text in sides if number] == after.splitlines()
     assert [(left[:1], right[:1]) for _, left, _, right in sides if left[:1] == "-" or right[:1] == "+"] == [
-        ("-", "+"), ("", "+"), ("", "+"),
-    ]  # fmt: skip
+        ("-", "+"),
+        ("", "+"),
+        ("", "+"),
+    ]
     assert "no difference" in side_by_side("a\nb", "a\nb", "name")
 
 

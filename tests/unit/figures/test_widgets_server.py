@@ -24,15 +24,24 @@ sglang:spec_accept_length 2.86
 # TYPE sglang:gen_throughput gauge
 sglang:gen_throughput 14.9
 """
-META = {"spec_verify_ct": 10, "spec_num_correct_drafts": 30, "spec_num_proposed_drafts": 50, "completion_tokens": 40,
-        "spec_correct_drafts_histogram": [0, 0, 5, 0, 5, 0]}  # fmt: skip
+META = {
+    "spec_verify_ct": 10,
+    "spec_num_correct_drafts": 30,
+    "spec_num_proposed_drafts": 50,
+    "completion_tokens": 40,
+    "spec_correct_drafts_histogram": [0, 0, 5, 0, 5, 0],
+}
 
 
 @pytest.fixture
 def server():
     """Answers paths with what `answers` holds; `seen` are the requests."""
-    answers = {"/health": "", "/server_info": INFO, "/metrics": METRICS,
-               "/generate": {"output_ids": [4] * 40, "text": "", "meta_info": META}}  # fmt: skip
+    answers = {
+        "/health": "",
+        "/server_info": INFO,
+        "/metrics": METRICS,
+        "/generate": {"output_ids": [4] * 40, "text": "", "meta_info": META},
+    }
     seen, keys = [], set()
 
     class Handler(BaseHTTPRequestHandler):

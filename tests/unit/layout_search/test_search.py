@@ -90,8 +90,13 @@ def test_what_is_remembered_is_what_was_computed_and_is_computed_once(monkeypatc
 
     monkeypatch.setattr(kept, "_sums", noted)
     wide, narrow = plain.whole, Extent(2, 7)
-    asked = [([(0, 3, 8), (1, 1, 1)], wide, 4.0), ([(1, 1, 1), (8, 3, 0), (0, 3, 8), (8, 3, 0)], wide, 4.0),
-             ([(8, 3, 0)], narrow, 4.0), ([(8, 3, 0)], narrow, 1.0), ([(0, 3, 8)], wide, 4.0)]  # fmt: skip
+    asked = [
+        ([(0, 3, 8), (1, 1, 1)], wide, 4.0),
+        ([(1, 1, 1), (8, 3, 0), (0, 3, 8), (8, 3, 0)], wide, 4.0),
+        ([(8, 3, 0)], narrow, 4.0),
+        ([(8, 3, 0)], narrow, 1.0),
+        ([(0, 3, 8)], wide, 4.0),
+    ]
     for layouts, extent, temperature in asked:
         want = plain.means(layouts, extent, temperature)
         torch.testing.assert_close(kept.means(layouts, extent, temperature), want, rtol=1e-6, atol=0)

@@ -20,8 +20,14 @@ def ids(*layer_ids: int) -> dict[str, Any]:
     return {"eagle_config": {IDS: list(layer_ids), "use_aux_hidden_state": True}}
 
 
-def draft(folder: Path, config: Mapping[str, Any] = {}, *, drop: tuple[str, ...] = (),
-          edit: Callable[[Tensors], Any] = lambda tensors: None, weights: bool = True) -> Path:  # fmt: skip
+def draft(
+    folder: Path,
+    config: Mapping[str, Any] = {},
+    *,
+    drop: tuple[str, ...] = (),
+    edit: Callable[[Tensors], Any] = lambda tensors: None,
+    weights: bool = True,
+) -> Path:
     """A copy of the tiny draft that asks for what it was trained on (ids 0, 3, 31), with `config` over it."""
     folder.mkdir(parents=True)
     whole = json.loads((TINY / "draft" / "config.json").read_text()) | ids(0, 3, 31) | dict(config)
@@ -44,10 +50,18 @@ def target(folder: Path, config: Mapping[str, Any] = {}, *, weights: bool = True
 
 
 LLAMA_TARGET = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "num_hidden_layers": 12,
-    "vocab_size": 40, "num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": 128,
-    "rope_theta": 10000.0, "torch_dtype": "float32", "rms_norm_eps": 1e-5,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 16,
+    "num_hidden_layers": 12,
+    "vocab_size": 40,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 128,
+    "rope_theta": 10000.0,
+    "torch_dtype": "float32",
+    "rms_norm_eps": 1e-5,
+}
 
 
 def llama_target(folder: Path, **changes: Any) -> Path:

@@ -11,9 +11,11 @@ from wiring.lint.fit import check_fit
 
 TARGET = TargetConfig(Path("target"), "DeepseekV3ForCausalLM", 61, 64, 320, {})
 DRAFT = {
-    "hidden_size": 64, "vocab_size": 320, "draft_vocab_size": 96,
+    "hidden_size": 64,
+    "vocab_size": 320,
+    "draft_vocab_size": 96,
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 31, 59]},
-}  # fmt: skip
+}
 
 
 def weights(**changes):
@@ -28,20 +30,30 @@ def test_a_pair_that_fits_has_no_problems():
     assert check_fit(TARGET, no_map, {"fc.weight": torch.zeros(64, 192), "lm_head.weight": torch.zeros(320, 64)}) == []
 
 
-@pytest.mark.parametrize(("config", "tensors", "problem"), [
-    ({"hidden_size": 128}, None, "hidden size: the draft takes states of width 128, the target's are 64 wide"),
-    ({"target_hidden_size": 128}, None, "hidden size: the draft takes states of width 128, the target's are 64 wide"),
-    ({"vocab_size": 32000}, None, "vocabulary: the draft's vocabulary is 32000 ids, the target's 320"),
-    ({"num_aux_hidden_states": 4}, None, r"layer ids \(3, 31, 59\) on .* 61 layers: 3 states .* fc takes 4"),
-    ({}, weights(fc__weight=torch.zeros(64, 256)), "slot count: fc takes 4 states, 3 are fed"),
-    ({}, weights(fc__weight=torch.zeros(64, 200)), "slot count: fc takes 200 features, .*of width 64"),
-    ({}, weights(lm_head__weight=torch.zeros(90, 64)), "vocabulary: lm_head has 90 rows, draft_vocab_size is 96"),
-    ({}, weights(d2t=torch.arange(96) * 3),
-     "vocabulary: 16 draft ids reach outside the target's 0 to 319, the first 80 -> 320"),
-    ({}, weights(d2t=-torch.arange(96)), "vocabulary: 96 draft ids reach only 1 different target ids"),
-    ({}, weights(d2t=torch.zeros(90, dtype=torch.int64)), r"vocabulary: d2t has shape \[90\], expected \[96\]"),
-    ({}, {"fc.weight": torch.zeros(64, 192)}, "vocabulary: 96 of 320 ids, but no d2t"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "tensors", "problem"),
+    [
+        ({"hidden_size": 128}, None, "hidden size: the draft takes states of width 128, the target's are 64 wide"),
+        (
+            {"target_hidden_size": 128},
+            None,
+            "hidden size: the draft takes states of width 128, the target's are 64 wide",
+        ),
+        ({"vocab_size": 32000}, None, "vocabulary: the draft's vocabulary is 32000 ids, the target's 320"),
+        ({"num_aux_hidden_states": 4}, None, r"layer ids \(3, 31, 59\) on .* 61 layers: 3 states .* fc takes 4"),
+        ({}, weights(fc__weight=torch.zeros(64, 256)), "slot count: fc takes 4 states, 3 are fed"),
+        ({}, weights(fc__weight=torch.zeros(64, 200)), "slot count: fc takes 200 features, .*of width 64"),
+        ({}, weights(lm_head__weight=torch.zeros(90, 64)), "vocabulary: lm_head has 90 rows, draft_vocab_size is 96"),
+        (
+            {},
+            weights(d2t=torch.arange(96) * 3),
+            "vocabulary: 16 draft ids reach outside the target's 0 to 319, the first 80 -> 320",
+        ),
+        ({}, weights(d2t=-torch.arange(96)), "vocabulary: 96 draft ids reach only 1 different target ids"),
+        ({}, weights(d2t=torch.zeros(90, dtype=torch.int64)), r"vocabulary: d2t has shape \[90\], expected \[96\]"),
+        ({}, {"fc.weight": torch.zeros(64, 192)}, "vocabulary: 96 of 320 ids, but no d2t"),
+    ],
+)
 def test_one_mismatch_is_one_problem(config, tensors, problem):
     (found,) = check_fit(TARGET, DRAFT | config, tensors)
     assert re.search(problem, found), found

@@ -72,8 +72,14 @@ def test_a_healthy_pair_ends_with_0(call, tmp_path):
 
 
 def test_warnings_do_not_fail_a_build(call, tmp_path):
-    words = ["--arg", "speculative-num-steps=5", "--arg", "speculative_eagle_topk=1", "--arg",
-             "--speculative-num-draft-tokens=8"]  # fmt: skip
+    words = [
+        "--arg",
+        "speculative-num-steps=5",
+        "--arg",
+        "speculative_eagle_topk=1",
+        "--arg",
+        "--speculative-num-draft-tokens=8",
+    ]
     status, out, _ = call("--draft", draft(tmp_path / "d"), *PAIR, "--trained", "0,3,31", *words, "--json")
     assert status == 0 and [f["kind"] for f in json.loads(out)["findings"]] == [21]
     assert call("--draft", tmp_path / "d", *PAIR, "--trained", "0,3,31", "--arg", "speculative_algorithm=EAGLE")[0] == 1
@@ -103,24 +109,38 @@ def test_the_engine_without_a_version_is_the_installed_one(call, tmp_path, monke
 
 def test_tensorrt_llm_takes_its_ids_as_an_argument(call, tmp_path):
     folder, engine = draft(tmp_path / "d", ids(2, 30, 58)), ("--target", TINY / "target", "--engine", "tensorrt-llm")
-    status, out, _ = call("--draft", folder, *engine, "--trained", "3,31,59", "--arg",
-                          "eagle3_layers_to_capture=[2,30,58]", "--json")  # fmt: skip
+    status, out, _ = call(
+        "--draft", folder, *engine, "--trained", "3,31,59", "--arg", "eagle3_layers_to_capture=[2,30,58]", "--json"
+    )
     assert (status, json.loads(out)["served"]["verify"]) == (0, [3, 31, 59])
 
 
 # What SGLang 0.5.23 answered on the CPU, as far as it is read, after it was asked for 8 draft tokens with top-k 1.
 INFO = {
-    "model_path": str(TINY / "target"), "version": "0.5.23", "speculative_algorithm": "EAGLE3", "tp_size": 1,
-    "speculative_num_steps": 5, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 6, "dtype": "float32",
-    "kv_cache_dtype": "auto", "speculative_draft_kv_cache_dtype": None, "attention_backend": "torch_native",
-    "max_running_requests": 4, "chunked_prefill_size": 4096, "context_length": None, "disable_cuda_graph": False,
-    "quantization": None, "speculative_draft_model_quantization": None, "speculative_draft_window_size": None,
+    "model_path": str(TINY / "target"),
+    "version": "0.5.23",
+    "speculative_algorithm": "EAGLE3",
+    "tp_size": 1,
+    "speculative_num_steps": 5,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 6,
+    "dtype": "float32",
+    "kv_cache_dtype": "auto",
+    "speculative_draft_kv_cache_dtype": None,
+    "attention_backend": "torch_native",
+    "max_running_requests": 4,
+    "chunked_prefill_size": 4096,
+    "context_length": None,
+    "disable_cuda_graph": False,
+    "quantization": None,
+    "speculative_draft_model_quantization": None,
+    "speculative_draft_window_size": None,
     "launch_command": "--device cpu --attention-backend torch_native --disable-overlap-schedule --model-path target "
     "--host 127.0.0.1 --port 29690 --dtype float32 --random-seed 0 --enable-metrics --sleep-on-idle "
     "--speculative-algorithm EAGLE3 --speculative-draft-model-path draft --speculative-num-steps 5 "
     "--speculative-eagle-topk 1 --speculative-num-draft-tokens 8 --max-total-tokens 8192 --max-running-requests 4 "
     "--mem-fraction-static 0.3",
-}  # fmt: skip
+}
 ASKED_RIGHT = {"launch_command": INFO["launch_command"].replace("draft-tokens 8", "draft-tokens 6")}
 
 
@@ -238,8 +258,9 @@ def test_refusals_speak_of_what_was_given(call, tmp_path):
     (folder / "pytorch_model.bin").write_bytes(b"")
     assert "no torch file. Copy it again." in call("--draft", folder)[2]
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"fc.weight": Path("x")}, protocol=4))
-    err = subprocess.run([sys.executable, "-m", "wiring", "lint", "--draft", folder],
-                         capture_output=True, text=True, timeout=300).stderr  # fmt: skip
+    err = subprocess.run(
+        [sys.executable, "-m", "wiring", "lint", "--draft", folder], capture_output=True, text=True, timeout=300
+    ).stderr
     assert err.startswith("wiring: ") and "pickled objects" in err and "UserWarning" not in err
     for text in ("[" * 100_000, '{"hidden_size": ' + "9" * 5000 + "}"):
         (folder / "config.json").write_text(text)

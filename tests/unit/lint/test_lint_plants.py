@@ -42,25 +42,35 @@ def phases(result):
 
 
 def test_the_healthy_pair_has_no_finding(tmp_path):
-    result = run(draft(tmp_path / "d"), speculative_algorithm="EAGLE3", speculative_num_steps=5,
-                 speculative_eagle_topk=1, speculative_num_draft_tokens=6, dtype="bfloat16", tp_size=1)  # fmt: skip
+    result = run(
+        draft(tmp_path / "d"),
+        speculative_algorithm="EAGLE3",
+        speculative_num_steps=5,
+        speculative_eagle_topk=1,
+        speculative_num_draft_tokens=6,
+        dtype="bfloat16",
+        tp_size=1,
+    )
     assert result.findings == () and result.not_checked == ()
     assert phases(result) == (TRAINED,) * 3
     assert run(draft(tmp_path / "e")).findings == ()
 
 
-@pytest.mark.parametrize(("config", "drop", "engine", "trained", "served", "kind"), [
-    (ids(3, 31, 59), (), "sglang==0.5.23", TRAINED, ((3, 31, 59),) * 3, 1),
-    (ids(1, 29, 57), (), "sglang==0.5.23", TRAINED, (DEFAULT,) * 3, 1),
-    (ids(1, 30, 58), (), "sglang==0.5.23", (1, 30, 58), ((2, 31, 59),) * 3, 2),
-    (ids(2, 30, 58), (), "sglang==0.5.12.post1", DEFAULT, ((3, 31, 59),) * 3, 2),
-    (ids(4, 32, 60), (), "sglang==0.5.23", (5, 33, 61), ((4, 32, 60),) * 3, 2),
-    (ids(31, 0, 3), (), "sglang==0.5.23", (31, 0, 3), (TRAINED,) * 3, 3),
-    ({IDS: [0, 3, 31], "eagle_config": {}}, (), "sglang==0.5.23", TRAINED, (DEFAULT,) * 3, 1),
-    ({}, ("eagle_config",), "sglang==0.5.23", TRAINED, (DEFAULT,) * 3, 1),
-    (ids(2, 30, 58), (), "vllm", (3, 31, 59), (DEFAULT,) * 3, 2),
-    ({}, (), "tensorrt-llm", TRAINED, (DEFAULT,) * 3, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "drop", "engine", "trained", "served", "kind"),
+    [
+        (ids(3, 31, 59), (), "sglang==0.5.23", TRAINED, ((3, 31, 59),) * 3, 1),
+        (ids(1, 29, 57), (), "sglang==0.5.23", TRAINED, (DEFAULT,) * 3, 1),
+        (ids(1, 30, 58), (), "sglang==0.5.23", (1, 30, 58), ((2, 31, 59),) * 3, 2),
+        (ids(2, 30, 58), (), "sglang==0.5.12.post1", DEFAULT, ((3, 31, 59),) * 3, 2),
+        (ids(4, 32, 60), (), "sglang==0.5.23", (5, 33, 61), ((4, 32, 60),) * 3, 2),
+        (ids(31, 0, 3), (), "sglang==0.5.23", (31, 0, 3), (TRAINED,) * 3, 3),
+        ({IDS: [0, 3, 31], "eagle_config": {}}, (), "sglang==0.5.23", TRAINED, (DEFAULT,) * 3, 1),
+        ({}, ("eagle_config",), "sglang==0.5.23", TRAINED, (DEFAULT,) * 3, 1),
+        (ids(2, 30, 58), (), "vllm", (3, 31, 59), (DEFAULT,) * 3, 2),
+        ({}, (), "tensorrt-llm", TRAINED, (DEFAULT,) * 3, 1),
+    ],
+)
 def test_a_layout_that_is_not_the_trained_one(tmp_path, config, drop, engine, trained, served, kind):
     result = run(draft(tmp_path / "d", config, drop=drop), engine=engine, trained=trained)
     assert phases(result) == served
@@ -69,12 +79,15 @@ def test_a_layout_that_is_not_the_trained_one(tmp_path, config, drop, engine, tr
     assert len(worst) == 1 and str(trained) in worst[0].evidence and str(served[0]) in worst[0].evidence
 
 
-@pytest.mark.parametrize(("layer_ids", "engine"), [
-    ((3, 3, 31), "sglang==0.5.23"),
-    ((-1, 2, 30), "sglang==0.5.23"),
-    ((3, 31, 61), "sglang==0.5.23"),
-    ((0, 3, 31), "sglang==0.5.13"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layer_ids", "engine"),
+    [
+        ((3, 3, 31), "sglang==0.5.23"),
+        ((-1, 2, 30), "sglang==0.5.23"),
+        ((3, 31, 61), "sglang==0.5.23"),
+        ((0, 3, 31), "sglang==0.5.13"),
+    ],
+)
 def test_ids_with_which_the_server_fails(tmp_path, layer_ids, engine):
     """Two of three states are captured; in 0.5.13 the residual before layer 0 is None."""
     result = run(draft(tmp_path / "d", ids(*layer_ids)), engine=engine)
@@ -143,23 +156,29 @@ def without_t2d(name):
     return edit
 
 
-@pytest.mark.parametrize(("edit", "words"), [
-    (lambda t: t.update(d2t=reached(t)), "holds target ids, not offsets"),
-    (without_t2d("absolute"), "outside the target's"),
-    (without_t2d("too far"), "outside the target's"),
-    (lambda t: t.update(d2t=torch.arange(ROWS)), "placeholder"),
-    (lambda t: t.update(d2t=torch.zeros(ROWS, dtype=torch.int64)), "a slice"),
-    (first_slice, "a slice"),
-    (shuffled, "do not ascend"),
-    (twice, "only 87 different"),
-    (lambda t: t.update(t2d=t["t2d"].roll(1)), "moved by 1"),
-    (unmarked, "disagree on 1 target id"),
-    (lambda t: t.pop("d2t"), "no d2t, and SGLang reads no t2d|no d2t"),
-    (lambda t: t.update(d2t=t["d2t"][:-1]), r"shape \[87\], expected \[88\]"),
-    (lambda t: t.update(t2d=t["t2d"][:-2]), r"shape \[190\], expected \[192\]"),
-    (lambda t: t.update(d2t=t["d2t"] + 0.5), "fractions"),
-    (lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:80]}), "lm_head has 80 rows, draft_vocab_size is 88"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda t: t.update(d2t=reached(t)), "holds target ids, not offsets"),
+        (without_t2d("absolute"), "outside the target's"),
+        (without_t2d("too far"), "outside the target's"),
+        (lambda t: t.update(d2t=torch.arange(ROWS)), "placeholder"),
+        (lambda t: t.update(d2t=torch.zeros(ROWS, dtype=torch.int64)), "a slice"),
+        (first_slice, "a slice"),
+        (shuffled, "do not ascend"),
+        (twice, "only 87 different"),
+        (lambda t: t.update(t2d=t["t2d"].roll(1)), "moved by 1"),
+        (unmarked, "disagree on 1 target id"),
+        (lambda t: t.pop("d2t"), "no d2t, and SGLang reads no t2d|no d2t"),
+        (lambda t: t.update(d2t=t["d2t"][:-1]), r"shape \[87\], expected \[88\]"),
+        (lambda t: t.update(t2d=t["t2d"][:-2]), r"shape \[190\], expected \[192\]"),
+        (lambda t: t.update(d2t=t["d2t"] + 0.5), "fractions"),
+        (
+            lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:80]}),
+            "lm_head has 80 rows, draft_vocab_size is 88",
+        ),
+    ],
+)
 def test_vocabulary_maps(tmp_path, edit, words):
     result = run(draft(tmp_path / "d", edit=edit))
     assert_only(result, 9)
@@ -185,17 +204,20 @@ def second_layer(tensors):
     tensors |= {n.replace("midlayer", "layers.1"): t.clone() for n, t in tensors.items() if n.startswith("midlayer")}
 
 
-@pytest.mark.parametrize(("config", "edit"), [
-    ({"norm_before_residual": True}, lambda t: None),
-    ({}, norms_of_slots),
-    ({}, lambda t: t.update({"input_norm.weight": torch.ones(3 * WIDTH)})),
-    ({"attention_bias": True}, biases),
-    ({}, second_layer),
-    ({}, lambda t: t.pop("midlayer.mlp.up_proj.weight")),
-    ({"fc_norm": True}, lambda t: None),
-    ({}, lambda t: t.update({"midlayer.self_attn.q_norm.weight": torch.ones(32)})),
-    ({"hidden_act": "gelu"}, lambda t: None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "edit"),
+    [
+        ({"norm_before_residual": True}, lambda t: None),
+        ({}, norms_of_slots),
+        ({}, lambda t: t.update({"input_norm.weight": torch.ones(3 * WIDTH)})),
+        ({"attention_bias": True}, biases),
+        ({}, second_layer),
+        ({}, lambda t: t.pop("midlayer.mlp.up_proj.weight")),
+        ({"fc_norm": True}, lambda t: None),
+        ({}, lambda t: t.update({"midlayer.self_attn.q_norm.weight": torch.ones(32)})),
+        ({"hidden_act": "gelu"}, lambda t: None),
+    ],
+)
 def test_variants_of_the_forward_pass(tmp_path, config, edit):
     assert_only(run(draft(tmp_path / "d", config, edit=edit)), 10)
 
@@ -232,8 +254,15 @@ def test_embedding_against_the_targets(tmp_path):
     trained = draft(tmp_path / "trained", ids(*LATER), edit=own_embedding("trained"))
     assert_only(run(trained, trained=LATER), 8)
     assert run(trained, engine="vllm", trained=LATER).findings == ()  # which keeps it
-    assert_only(run(draft(tmp_path / "nan", edit=lambda t: t.update(
-        {"embed_tokens.weight": torch.full((VOCABULARY, WIDTH), float("nan"))}))), 8)  # fmt: skip
+    assert_only(
+        run(
+            draft(
+                tmp_path / "nan",
+                edit=lambda t: t.update({"embed_tokens.weight": torch.full((VOCABULARY, WIDTH), float("nan"))}),
+            )
+        ),
+        8,
+    )
 
 
 def test_a_head_that_sglang_overwrites(tmp_path):
@@ -244,8 +273,9 @@ def test_a_head_that_sglang_overwrites(tmp_path):
     assert_only(run(draft(tmp_path / "d", {"draft_vocab_size": None}, edit=whole)), 8)
     assert run(draft(tmp_path / "e", {"draft_vocab_size": VOCABULARY}, edit=whole)).findings == ()
     same = load_file(TINY / "target" / "model.safetensors")["lm_head.weight"]
-    shared = draft(tmp_path / "f", {"draft_vocab_size": None},
-                   edit=lambda t: (whole(t), t.update({"lm_head.weight": same})))  # fmt: skip
+    shared = draft(
+        tmp_path / "f", {"draft_vocab_size": None}, edit=lambda t: (whole(t), t.update({"lm_head.weight": same}))
+    )
     assert run(shared).findings == ()
 
 
@@ -261,8 +291,10 @@ def test_rope_and_length(tmp_path):
     assert run(short, context_length=512).findings == ()
     later = draft(tmp_path / "v", {"max_position_embeddings": 512, **ids(*LATER)})
     assert told(run(later, engine="vllm", trained=LATER)) == {(13, "warning")}
-    both = {"rope_scaling": {"rope_type": "linear", "factor": 2.0},
-            "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}}  # fmt: skip
+    both = {
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4},
+    }
     assert (13, "warning") in told(run(draft(tmp_path / "c", both)))
     assert told(run(draft(tmp_path / "d", {"sliding_window": 256}))) == {(13, "warning")}
     whole_number = {"rope_scaling": {"rope_type": "linear", "factor": 2}, "max_position_embeddings": 2048}
@@ -317,16 +349,26 @@ def test_arguments_that_the_server_changes(tmp_path):
     result = run(folder, **numbers)
     assert told(result) == {(21, "warning")} and "will run with 6" in result.findings[0].evidence
     assert run(folder, **numbers | {"speculative_eagle_topk": 4}).findings == ()
-    running = ServerView(numbers | {"speculative_num_draft_tokens": 6}, running=True,
-                         changed=(Changed("draft tokens", 8, 6, "one chain"),))  # fmt: skip
+    running = ServerView(
+        numbers | {"speculative_num_draft_tokens": 6},
+        running=True,
+        changed=(Changed("draft tokens", 8, 6, "one chain"),),
+    )
     result = lint(folder, TINY / "target", parse_engine("sglang==0.5.23"), trained=TRAINED, server=running)
     assert told(result) == {(21, "warning")} and "asked for 8" in result.findings[0].evidence
 
 
-@pytest.mark.parametrize(("field", "said", "kind", "least"), [
-    ("hidden_size", 128, 3, 10), ("hidden_size", 32, 3, 10), ("intermediate_size", 128, 10, 3), ("head_dim", 16, 10, 4),
-    ("num_attention_heads", 8, 10, 2), ("num_key_value_heads", 2, 10, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "said", "kind", "least"),
+    [
+        ("hidden_size", 128, 3, 10),
+        ("hidden_size", 32, 3, 10),
+        ("intermediate_size", 128, 10, 3),
+        ("head_dim", 16, 10, 4),
+        ("num_attention_heads", 8, 10, 2),
+        ("num_key_value_heads", 2, 10, 2),
+    ],
+)
 def test_one_wrong_size_is_one_finding_that_names_the_tensors(tmp_path, field, said, kind, least):
     right = {"hidden_size": 64, "intermediate_size": 256, "head_dim": 32}.get(field, 4)
     folder = draft(tmp_path / "d", {field: said})

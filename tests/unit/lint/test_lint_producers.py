@@ -54,8 +54,10 @@ def test_specforge(tmp_path, target):
         assert result.findings == (), engine
     newer = check(folder, target, "vllm==0.22.0")
     assert layouts(newer) == {(1, 5, 8)} and kinds(newer) == set() and warned(newer) == {2}
-    assert any("one layer earlier" in f.evidence and "assumed" in f.evidence and "--trained" in f.remedy
-               for f in newer.findings)  # fmt: skip
+    assert any(
+        "one layer earlier" in f.evidence and "assumed" in f.evidence and "--trained" in f.remedy
+        for f in newer.findings
+    )
     assert kinds(check(folder, target, "vllm==0.22.0", trained=DEFAULT)) == {2}
     assert check(folder, target, "tensorrt-llm", engine_ids=(1, 5, 8)).findings == ()
     deeper = check(folder, target, "tensorrt-llm", engine_ids=(2, 6, 9))
@@ -95,8 +97,11 @@ def test_rope_of_a_target_of_the_same_kind(tmp_path):
     folder = write(tmp_path / "d", SPECFORGE, safetensors=tensors("midlayer."))
     found = check(folder, scaled, "sglang==0.5.23").findings
     assert [(f.kind, f.severity) for f in found] == [(13, "warning")] and "does not" in found[0].evidence
-    other = write(tmp_path / "e", SPECFORGE | {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-                  safetensors=tensors("midlayer."))  # fmt: skip
+    other = write(
+        tmp_path / "e",
+        SPECFORGE | {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        safetensors=tensors("midlayer."),
+    )
     (finding,) = check(other, scaled, "sglang==0.5.23").findings
     assert finding.kind == 13 and "linear by 2.0, the target's llama3 by 8.0" in finding.evidence
     (finding,) = check(other, llama_target(tmp_path / "plain"), "sglang==0.5.23").findings
@@ -106,32 +111,41 @@ def test_rope_of_a_target_of_the_same_kind(tmp_path):
 def family(folder, architecture, layers, **others):
     """A target of this family: its config alone, with the tiny target's widths."""
     folder.mkdir(parents=True)
-    sizes = {"hidden_size": 64, "vocab_size": 192, "num_hidden_layers": layers, "max_position_embeddings": 2048,
-             "rope_theta": 10000.0, "torch_dtype": "bfloat16"}  # fmt: skip
+    sizes = {
+        "hidden_size": 64,
+        "vocab_size": 192,
+        "num_hidden_layers": layers,
+        "max_position_embeddings": 2048,
+        "rope_theta": 10000.0,
+        "torch_dtype": "bfloat16",
+    }
     config = {"architectures": [architecture]} | ({"text_config": sizes} if "nested" in others else sizes)
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 
-@pytest.mark.parametrize(("architecture", "layers", "layer_ids", "engine", "trained", "served", "kind"), [
-    ("LlamaForCausalLM", 32, (1, 15, 28), "sglang==0.5.23", None, (2, 16, 29), None),
-    ("LlamaForCausalLM", 32, (2, 16, 29), "sglang==0.5.23", (2, 16, 29), (3, 17, 30), 2),
-    ("LlamaForCausalLM", 32, (5, 15, 28), "sglang==0.5.23", (2, 16, 29), (6, 16, 29), 1),
-    ("Qwen3ForCausalLM", 36, (1, 17, 32), "sglang==0.5.9", None, (2, 18, 33), None),
-    ("Qwen3ForCausalLM", 36, (2, 18, 33), "sglang==0.5.23", (2, 18, 33), (3, 19, 34), 2),
-    ("Qwen3MoeForCausalLM", 94, (1, 46, 90), "sglang==0.5.23", None, (2, 47, 91), None),
-    ("Qwen3MoeForCausalLM", 94, (1, 46, 90), "vllm", None, (1, 46, 90), 2),
-    ("GptOssForCausalLM", 36, (1, 17, 33), "sglang==0.5.23", None, (2, 18, 34), None),
-    ("GptOssForCausalLM", 36, (24, 30, 36), "sglang==0.5.23", (24, 30, 36), (24, 30, 36), None),
-    ("GptOssForCausalLM", 36, (), "sglang==0.5.23", (2, 18, 34), (2, 18, 33), 1),
-    ("DeepseekV3ForCausalLM", 61, (1, 29, 57), "sglang==0.5.23", None, (2, 30, 58), None),
-    ("DeepseekV3ForCausalLM", 61, (1, 29, 57), "sglang==0.5.9", None, (2, 30, 58), None),
-    ("DeepseekV3ForCausalLM", 61, (2, 30, 58), "sglang==0.5.23", None, (2, 30, 58), None),
-    ("DeepseekV3ForCausalLM", 61, (3, 31, 59), "sglang==0.5.23", None, (3, 31, 59), 2),
-    ("KimiK25ForConditionalGeneration", 61, (2, 30, 58), "sglang==0.5.23", None, (2, 30, 58), None),
-    ("KimiK25ForConditionalGeneration", 61, (2, 30, 58), "sglang==0.5.9", None, None, 1),
-    ("MiniMaxM3SparseForConditionalGeneration", 60, (), "sglang==0.5.23", (2, 30, 57), (3, 31, 58), 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("architecture", "layers", "layer_ids", "engine", "trained", "served", "kind"),
+    [
+        ("LlamaForCausalLM", 32, (1, 15, 28), "sglang==0.5.23", None, (2, 16, 29), None),
+        ("LlamaForCausalLM", 32, (2, 16, 29), "sglang==0.5.23", (2, 16, 29), (3, 17, 30), 2),
+        ("LlamaForCausalLM", 32, (5, 15, 28), "sglang==0.5.23", (2, 16, 29), (6, 16, 29), 1),
+        ("Qwen3ForCausalLM", 36, (1, 17, 32), "sglang==0.5.9", None, (2, 18, 33), None),
+        ("Qwen3ForCausalLM", 36, (2, 18, 33), "sglang==0.5.23", (2, 18, 33), (3, 19, 34), 2),
+        ("Qwen3MoeForCausalLM", 94, (1, 46, 90), "sglang==0.5.23", None, (2, 47, 91), None),
+        ("Qwen3MoeForCausalLM", 94, (1, 46, 90), "vllm", None, (1, 46, 90), 2),
+        ("GptOssForCausalLM", 36, (1, 17, 33), "sglang==0.5.23", None, (2, 18, 34), None),
+        ("GptOssForCausalLM", 36, (24, 30, 36), "sglang==0.5.23", (24, 30, 36), (24, 30, 36), None),
+        ("GptOssForCausalLM", 36, (), "sglang==0.5.23", (2, 18, 34), (2, 18, 33), 1),
+        ("DeepseekV3ForCausalLM", 61, (1, 29, 57), "sglang==0.5.23", None, (2, 30, 58), None),
+        ("DeepseekV3ForCausalLM", 61, (1, 29, 57), "sglang==0.5.9", None, (2, 30, 58), None),
+        ("DeepseekV3ForCausalLM", 61, (2, 30, 58), "sglang==0.5.23", None, (2, 30, 58), None),
+        ("DeepseekV3ForCausalLM", 61, (3, 31, 59), "sglang==0.5.23", None, (3, 31, 59), 2),
+        ("KimiK25ForConditionalGeneration", 61, (2, 30, 58), "sglang==0.5.23", None, (2, 30, 58), None),
+        ("KimiK25ForConditionalGeneration", 61, (2, 30, 58), "sglang==0.5.9", None, None, 1),
+        ("MiniMaxM3SparseForConditionalGeneration", 60, (), "sglang==0.5.23", (2, 30, 57), (3, 31, 58), 2),
+    ],
+)
 def test_families_of_targets(tmp_path, architecture, layers, layer_ids, engine, trained, served, kind):
     nested = {"nested": True} if "Conditional" in architecture else {}
     target = family(tmp_path / "t", architecture, layers, **nested)
@@ -180,8 +194,9 @@ def test_config_alone(tmp_path):
     gaps = {gap.check: gap.why for gap in result.not_checked}
     for name in ("slot count against fc", "vocabulary maps d2t and t2d", "missing and unused tensors", "embedding"):
         assert gaps[name] == "the draft's folder holds no weights"
-    bare = check(draft(tmp_path / "e"), family(tmp_path / "t", "DeepseekV3ForCausalLM", 61), "sglang==0.5.23",
-                 trained=(0, 3, 31))  # fmt: skip
+    bare = check(
+        draft(tmp_path / "e"), family(tmp_path / "t", "DeepseekV3ForCausalLM", 61), "sglang==0.5.23", trained=(0, 3, 31)
+    )
     assert bare.findings == ()
     assert {gap.why for gap in bare.not_checked if gap.check == "embedding"} == {
         "the target's folder holds no safetensors"
@@ -206,11 +221,19 @@ def test_a_draft_whose_forward_pass_is_not_read_here(tmp_path):
     assert any("not implemented" in gap.why for gap in result.not_checked if gap.check == "missing and unused tensors")
 
 
-@pytest.mark.parametrize(("of", "field", "value"), [
-    ("draft", "eagle_config", [1, 29, 57]), ("draft", IDS, "1,29,57"), ("draft", "eagle_config", {IDS: ["1", "29"]}),
-    ("draft", "num_aux_hidden_states", [3]), ("draft", "architectures", "LlamaForCausalLMEagle3"),
-    ("target", "text_config", "x"), ("target", "rope_scaling", 4.0), ("target", "rope_theta", "1e6"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("of", "field", "value"),
+    [
+        ("draft", "eagle_config", [1, 29, 57]),
+        ("draft", IDS, "1,29,57"),
+        ("draft", "eagle_config", {IDS: ["1", "29"]}),
+        ("draft", "num_aux_hidden_states", [3]),
+        ("draft", "architectures", "LlamaForCausalLMEagle3"),
+        ("target", "text_config", "x"),
+        ("target", "rope_scaling", 4.0),
+        ("target", "rope_theta", "1e6"),
+    ],
+)
 def test_fields_that_cannot_be_read(tmp_path, of, field, value):
     folder = draft(tmp_path / "d", {field: value} if of == "draft" else {})
     target = tiny_target(tmp_path / "t", {field: value} if of == "target" else {})
@@ -218,14 +241,24 @@ def test_fields_that_cannot_be_read(tmp_path, of, field, value):
         check(folder, target, "sglang==0.5.23")
 
 
-@pytest.mark.parametrize(("config", "tokens"), [
-    ({"max_position_embeddings": 4096}, 4096), ({"max_position_embeddings": 4096, "rope_scaling": None}, 4096),
-    ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.0}}, 8192),
-    ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 4096),
-    ({"max_position_embeddings": 163840,
-      "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}}, 163840),
-    ({"model_max_length": 1024, "max_position_embeddings": 4096}, 1024), ({}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({"max_position_embeddings": 4096}, 4096),
+        ({"max_position_embeddings": 4096, "rope_scaling": None}, 4096),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.0}}, 8192),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 4096),
+        (
+            {
+                "max_position_embeddings": 163840,
+                "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+            },
+            163840,
+        ),
+        ({"model_max_length": 1024, "max_position_embeddings": 4096}, 1024),
+        ({}, None),
+    ],
+)
 def test_context_length_as_sglang_derives_it(config, tokens):
     assert context_length(config) == tokens
 

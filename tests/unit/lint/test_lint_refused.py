@@ -14,12 +14,19 @@ from wiring.checkpoints.draft_files import read_draft
 from wiring.errors import WiringError
 
 
-@pytest.mark.parametrize(("config", "under", "engine"), [
-    ({"eagle_config": {"eagle_config": {IDS: [0, 3, 31]}}}, f"eagle_config.eagle_config.{IDS}", "sglang==0.5.23"),
-    ({"eagle_config": {}, "aux_hidden_state_layer_ids": [0, 3, 31]}, "aux_hidden_state_layer_ids", "sglang==0.5.23"),
-    ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "sglang==0.5.23"),
-    ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "vllm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "under", "engine"),
+    [
+        ({"eagle_config": {"eagle_config": {IDS: [0, 3, 31]}}}, f"eagle_config.eagle_config.{IDS}", "sglang==0.5.23"),
+        (
+            {"eagle_config": {}, "aux_hidden_state_layer_ids": [0, 3, 31]},
+            "aux_hidden_state_layer_ids",
+            "sglang==0.5.23",
+        ),
+        ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "sglang==0.5.23"),
+        ({"eagle_config": {"layer_ids": [0, 3, 31]}}, "eagle_config.layer_ids", "vllm"),
+    ],
+)
 def test_ids_at_a_place_that_nobody_reads(tmp_path, config, under, engine):
     result = run(draft(tmp_path / "d", config), engine=engine, trained=None)
     assert phases(result) == (DEFAULT,) * 3 and result.trained.layout is None and under in result.trained.why
@@ -40,9 +47,13 @@ def test_a_config_without_ids_is_told_to_be_an_assumption(tmp_path, config):
     assert run(folder, trained=DEFAULT).findings == ()  # said, so nothing is assumed
 
 
-@pytest.mark.parametrize(("layer_ids", "meant", "none"), [
-    ((-2, 2, 30), (-1, 3, 31), -1), ((3, 31, 61), (4, 32, 62), 62),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layer_ids", "meant", "none"),
+    [
+        ((-2, 2, 30), (-1, 3, 31), -1),
+        ((3, 31, 61), (4, 32, 62), 62),
+    ],
+)
 def test_boundaries_that_do_not_exist_are_not_called_trained(tmp_path, layer_ids, meant, none):
     result = run(draft(tmp_path / "d", ids(*layer_ids)), trained=None)
     assert result.trained.layout is None
@@ -67,11 +78,19 @@ def test_a_flat_fc_is_no_matrix(tmp_path):
     assert len(result.findings) == 1 and f"[{WIDTH * 3 * WIDTH}]" in result.findings[0].evidence
 
 
-@pytest.mark.parametrize(("config", "drop", "words", "remedy"), [
-    ({}, ("num_hidden_layers",), "transformers fills in 32, .* and 31 of them are never loaded", "num_hidden_layers 1"),
-    ({"num_hidden_layers": None}, (), "is null, which transformers refuses", "num_hidden_layers 1"),
-    ({"num_hidden_layers": 2}, (), "is 2, the file holds 1: the rest", "num_hidden_layers 1; or export"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "drop", "words", "remedy"),
+    [
+        (
+            {},
+            ("num_hidden_layers",),
+            "transformers fills in 32, .* and 31 of them are never loaded",
+            "num_hidden_layers 1",
+        ),
+        ({"num_hidden_layers": None}, (), "is null, which transformers refuses", "num_hidden_layers 1"),
+        ({"num_hidden_layers": 2}, (), "is 2, the file holds 1: the rest", "num_hidden_layers 1; or export"),
+    ],
+)
 def test_a_number_of_layers_is_one_finding(tmp_path, config, drop, words, remedy):
     result = run(draft(tmp_path / "d", config, drop=drop))
     assert_only(result, 10)
@@ -82,24 +101,29 @@ def test_a_number_of_layers_is_one_finding(tmp_path, config, drop, words, remedy
 
 
 # As AutoConfig of transformers 5 and SGLang 0.5.23 answer to them: each ends the start.
-@pytest.mark.parametrize(("config", "drop", "kind", "words"), [
-    ({}, ("architectures",), 7, "names no architecture"),
-    ({"architectures": []}, (), 7, "names no architecture"),
-    ({}, ("model_type",), 7, "names no model_type"),
-    ({"rms_norm_eps": 1}, (), 10, "rms_norm_eps is 1,"),
-    ({"rms_norm_eps": None}, (), 10, "rms_norm_eps is null"),
-    ({"torch_dtype": 5}, (), 11, "torch_dtype is 5,"),
-    ({"torch_dtype": "int4"}, (), 11, "torch_dtype is 'int4'"),
-    ({"dtype": "torch.bfloat16"}, (), 11, "dtype is 'torch.bfloat16'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "drop", "kind", "words"),
+    [
+        ({}, ("architectures",), 7, "names no architecture"),
+        ({"architectures": []}, (), 7, "names no architecture"),
+        ({}, ("model_type",), 7, "names no model_type"),
+        ({"rms_norm_eps": 1}, (), 10, "rms_norm_eps is 1,"),
+        ({"rms_norm_eps": None}, (), 10, "rms_norm_eps is null"),
+        ({"torch_dtype": 5}, (), 11, "torch_dtype is 5,"),
+        ({"torch_dtype": "int4"}, (), 11, "torch_dtype is 'int4'"),
+        ({"dtype": "torch.bfloat16"}, (), 11, "dtype is 'torch.bfloat16'"),
+    ],
+)
 def test_a_config_with_which_sglang_stops_at_its_start(tmp_path, config, drop, kind, words):
     result = run(draft(tmp_path / "d", config, drop=drop))
     assert_only(result, kind)
     (finding,) = result.findings
     assert words in finding.evidence and "SGLang stops at its start" in finding.evidence
-    assert run(draft(tmp_path / "e", config, drop=drop, weights=False)).findings == (finding.__class__(
-        finding.kind, finding.severity, finding.where.replace("/d/", "/e/"), finding.evidence, finding.remedy),
-    )  # fmt: skip
+    assert run(draft(tmp_path / "e", config, drop=drop, weights=False)).findings == (
+        finding.__class__(
+            finding.kind, finding.severity, finding.where.replace("/d/", "/e/"), finding.evidence, finding.remedy
+        ),
+    )
 
 
 @pytest.mark.parametrize("eps", ["1e-6", float("nan"), float("inf")])
@@ -110,6 +134,7 @@ def test_an_epsilon_that_is_no_number_is_refused(tmp_path, eps):
 
 def test_names_that_sglang_does_not_look_for(tmp_path):
     """`load_weights` looks a name up as it is and behind `model.`: there lies everything but the head."""
+
     def behind(prefix):
         return lambda t: [t.update({prefix + name: t.pop(name)}) for name in list(t)]
 
@@ -128,9 +153,13 @@ def test_names_that_sglang_does_not_look_for(tmp_path):
     assert "draft_model.fc.weight" in wrapped.findings[0].evidence
 
 
-@pytest.mark.parametrize(("change", "severity", "words"), [
-    (0, "warning", "are the same"), (1, "error", "10 of them differ"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "severity", "words"),
+    [
+        (0, "warning", "are the same"),
+        (1, "error", "10 of them differ"),
+    ],
+)
 def test_one_layer_under_two_names(tmp_path, change, severity, words):
     def both(tensors):
         old = {n.replace("midlayer", "layers.0"): t + change for n, t in tensors.items() if "midlayer" in n}
@@ -143,15 +172,18 @@ def test_one_layer_under_two_names(tmp_path, change, severity, words):
     assert "midlayer.hidden_norm.weight, wins" in finding.evidence  # read in the order of names
 
 
-@pytest.mark.parametrize(("names", "remedy"), [
-    (("midlayer.self_attn.q_proj.bias",), "No flag makes SGLang read it:"),
-    (("midlayer.mlp.up_proj.bias",), "No flag makes SGLang read it:"),
-    (("fc.bias",), "an o_proj.bias too, which the file lacks"),
-    (("fc.bias", "midlayer.self_attn.o_proj.bias"), "Write bias true into the config"),
-    (("midlayer.self_attn.o_proj.bias",), "Write attention_bias true into the config"),
-    (("input_norm.weight",), "Write norm_before_fc true into the config"),
-    (("aux_norm_low.weight",), "Write fc_norm true into the config"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "remedy"),
+    [
+        (("midlayer.self_attn.q_proj.bias",), "No flag makes SGLang read it:"),
+        (("midlayer.mlp.up_proj.bias",), "No flag makes SGLang read it:"),
+        (("fc.bias",), "an o_proj.bias too, which the file lacks"),
+        (("fc.bias", "midlayer.self_attn.o_proj.bias"), "Write bias true into the config"),
+        (("midlayer.self_attn.o_proj.bias",), "Write attention_bias true into the config"),
+        (("input_norm.weight",), "Write norm_before_fc true into the config"),
+        (("aux_norm_low.weight",), "Write fc_norm true into the config"),
+    ],
+)
 def test_the_remedy_names_a_flag_only_where_sglang_has_one(tmp_path, names, remedy):
     result = run(draft(tmp_path / "d", edit=lambda t: t.update({name: torch.ones(WIDTH) for name in names})))
     assert_only(result, 10)
@@ -159,11 +191,14 @@ def test_the_remedy_names_a_flag_only_where_sglang_has_one(tmp_path, names, reme
     assert remedy in finding.remedy
 
 
-@pytest.mark.parametrize(("config", "drop", "said"), [
-    ({}, ("draft_vocab_size",), "is not in the config, so that SGLang stops at its start"),
-    ({"draft_vocab_size": None}, (), "is null"),
-    ({"draft_vocab_size": 100}, (), "is 100"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "drop", "said"),
+    [
+        ({}, ("draft_vocab_size",), "is not in the config, so that SGLang stops at its start"),
+        ({"draft_vocab_size": None}, (), "is null"),
+        ({"draft_vocab_size": 100}, (), "is 100"),
+    ],
+)
 def test_a_draft_vocabulary_that_head_and_map_contradict_is_one_finding(tmp_path, config, drop, said):
     result = run(draft(tmp_path / "d", config, drop=drop))
     assert_only(result, 9)

@@ -16,8 +16,17 @@ def spent(lines: int) -> float:
     log = []
     for n in range(lines):
         second, length = n * 86_399 // lines, 2.0 + n % 3 / 2
-        log.append(LINE.format(second // 3600, second // 60 % 60, second % 60, 1 + n % 64, length, (length - 1) / 3,
-                               90 + n % 1000 / 100))  # fmt: skip
+        log.append(
+            LINE.format(
+                second // 3600,
+                second // 60 % 60,
+                second % 60,
+                1 + n % 64,
+                length,
+                (length - 1) / 3,
+                90 + n % 1000 / 100,
+            )
+        )
     evidence = Evidence(setting={"version": "0.5.23", "steps": 3, "topk": 1}, log=log)
     begin = process_time()
     diagnose(evidence)

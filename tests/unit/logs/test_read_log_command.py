@@ -70,9 +70,13 @@ def test_nothing_known_says_what_was_looked_for(call, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["missing.log"], "no such file"), ([RECORDED, "--engine", "tgi"], "no lines of this engine"),
-     ([RECORDED, "--version", "new"], "not a version"), ([RECORDED, "--earlier", RECORDED], "only a scrape")],
-)  # fmt: skip
+    [
+        (["missing.log"], "no such file"),
+        ([RECORDED, "--engine", "tgi"], "no lines of this engine"),
+        ([RECORDED, "--version", "new"], "not a version"),
+        ([RECORDED, "--earlier", RECORDED], "only a scrape"),
+    ],
+)
 def test_bad_calls_are_told(call, words, told):
     status, _, err = call(*words)
     assert status == 2 and told in err
@@ -120,8 +124,10 @@ def test_why_nothing_is_known_is_told_apart(call, tmp_path):
 def test_two_scrapes_are_of_one_server_and_not_the_same(call, tmp_path):
     def scrape(name, engine, rounds, accepted):
         counters = (("drafts", rounds), ("accepted_tokens", accepted))
-        text = "".join(f"# TYPE {engine}:spec_decode_num_{what}_total counter\n"
-                       f"{engine}:spec_decode_num_{what}_total {value}\n" for what, value in counters)  # fmt: skip
+        text = "".join(
+            f"# TYPE {engine}:spec_decode_num_{what}_total counter\n{engine}:spec_decode_num_{what}_total {value}\n"
+            for what, value in counters
+        )
         (tmp_path / name).write_text(text)
         return tmp_path / name
 

@@ -119,8 +119,15 @@ def test_pooling_by_rounds_is_counting_everything_together(histograms):
     records = []
     for histogram in histograms:
         counted = acceptance(histogram, 3)
-        records.append(read(rounds=counted.rounds, accepted=counted.correct_drafts, by_position=counted.by_position,
-                            position_digits=None, per_round=3))  # fmt: skip
+        records.append(
+            read(
+                rounds=counted.rounds,
+                accepted=counted.correct_drafts,
+                by_position=counted.by_position,
+                position_digits=None,
+                per_round=3,
+            )
+        )
     together = sum((Counter(dict(enumerate(histogram))) for histogram in histograms), Counter())
     expected = acceptance([together[a] for a in range(4)], 3)
     found = pool(records)

@@ -11,8 +11,11 @@ from wiring.diagnosis.symptoms import complete
 from wiring.logs import pool, read_lines, scan, understood
 from wiring.logs.evidence import Acceptance, Accuracy, Argument, Evidence
 
-DECODE = [line for line in (Path(__file__).parent / "recorded" / "sglang-0.5.23-cpu.log").read_text().splitlines()
-          if "server_args" not in line]  # fmt: skip
+DECODE = [
+    line
+    for line in (Path(__file__).parent / "recorded" / "sglang-0.5.23-cpu.log").read_text().splitlines()
+    if "server_args" not in line
+]
 LINES = [
     *DECODE[-3:],
     "Decode batch. #running-req: 1, #token: 108, token usage: 0.00, accept len: 2.17, accept rate: 0.54, "
@@ -53,8 +56,10 @@ NUMBERS = st.one_of(
 def spoilt(draw):
     """Some of the lines in any order, with some of their numbers replaced."""
     lines = draw(st.lists(st.sampled_from(LINES), min_size=1, max_size=6))
-    return [re.sub(r"\d+(?:\.\d+)?", lambda found: draw(NUMBERS) if draw(st.booleans()) else found[0], line)
-            for line in lines]  # fmt: skip
+    return [
+        re.sub(r"\d+(?:\.\d+)?", lambda found: draw(NUMBERS) if draw(st.booleans()) else found[0], line)
+        for line in lines
+    ]
 
 
 @settings(max_examples=400, deadline=None)

@@ -37,9 +37,11 @@ def test_older_llama_cpp_has_its_rounds_in_the_counters():
 
 
 def test_counters_of_a_second_request_are_taken_apart():
-    second = ["slot print_timing: id  3 | task 9 | draft acceptance rate = 0.50000 (    6 accepted /    12 generated)",
-              "statistics draft-mtp: #calls(b,g,a) = 2 10 10, #gen drafts = 10, #acc drafts = 6, #gen tokens = 20, "
-              "#acc tokens = 9, dur(b,g,a) = 0.006, 21.272, 0.010 ms"]  # fmt: skip
+    second = [
+        "slot print_timing: id  3 | task 9 | draft acceptance rate = 0.50000 (    6 accepted /    12 generated)",
+        "statistics draft-mtp: #calls(b,g,a) = 2 10 10, #gen drafts = 10, #acc drafts = 6, #gen tokens = 20, "
+        "#acc tokens = 9, dur(b,g,a) = 0.006, 21.272, 0.010 ms",
+    ]
     first, found = read_lines(OLDER + second)
     assert (first.rounds, found.rounds, found.accept_length) == (4, 6, 2.0)
 
@@ -52,9 +54,11 @@ def test_a_rate_without_rounds_gives_no_length():
 
 
 def test_newest_llama_cpp_puts_the_positions_on_their_own_line():
-    lines = ["slot print_timing: id  0 | task 0 | draft acceptance = 0.71053 (  108 accepted /   152 generated), "
-             "mean len =  3.12",
-             "slot print_timing: id  0 | task 0 |      acc per pos = (0.902, 0.725, 0.490)"]  # fmt: skip
+    lines = [
+        "slot print_timing: id  0 | task 0 | draft acceptance = 0.71053 (  108 accepted /   152 generated), "
+        "mean len =  3.12",
+        "slot print_timing: id  0 | task 0 |      acc per pos = (0.902, 0.725, 0.490)",
+    ]
     (found,) = read_lines(lines)
     assert found.by_position == (0.902, 0.725, 0.490) and not found.impossible
     assert found.rounds == 51 and found.accept_length == pytest.approx(1 + 108 / 51)
@@ -64,11 +68,16 @@ def test_newest_llama_cpp_puts_the_positions_on_their_own_line():
     "lines",
     [
         ["[AL] MINIMUM 1.04 MAXIMUM 3.82 AVERAGE 1.86 P50 1.78 P90 2.44 P95 2.67 P99 3.20"],  # TensorRT-LLM issue 9208
-        ["-- Acceptance Length Details ---", "[AL] MINIMUM: 1.04", "[AL] MAXIMUM: 3.82", "[AL] AVERAGE: 1.86",
-         "[AL] P50    : 1.78"],
+        [
+            "-- Acceptance Length Details ---",
+            "[AL] MINIMUM: 1.04",
+            "[AL] MAXIMUM: 3.82",
+            "[AL] AVERAGE: 1.86",
+            "[AL] P50    : 1.78",
+        ],
         ["[AR] MINIMUM: 1.04", "[AR] MAXIMUM: 3.82", "[AR] AVERAGE: 1.86"],
     ],
-)  # fmt: skip
+)
 def test_tensorrt_llm(lines):
     (found,) = read_lines(lines)
     assert found.accept_length == 1.86 and found.rounds is None and "counts the prefill as a round" in found.rule
@@ -94,18 +103,21 @@ def test_modelopt_line_and_histogram():
 
 def test_xinfer_counts_the_bonus_token_twice():
     # guoqingbao/xinfer pull request 369, --mtp 2: 1536 proposed are 768 rounds; 1 + 658 / 768 = 1.857, printed 2.86.
-    lines = ["INFO xinfer::core::runner: MTP Stats: proposed=32, accepted=21, acceptance_rate=65.62%, "
-             "avg_tokens/step=3.31",
-             "INFO xinfer::core::runner: MTP Stats: proposed=1536, accepted=658, acceptance_rate=42.84%, "
-             "avg_tokens/step=2.86"]  # fmt: skip
+    lines = [
+        "INFO xinfer::core::runner: MTP Stats: proposed=32, accepted=21, acceptance_rate=65.62%, avg_tokens/step=3.31",
+        "INFO xinfer::core::runner: MTP Stats: proposed=1536, accepted=658, acceptance_rate=42.84%, "
+        "avg_tokens/step=2.86",
+    ]
     (found,) = read_lines(lines)
     assert found.accept_length == pytest.approx(1 + 658 / 768) and (found.rounds, found.proposed) == (768, 2)
     assert "one higher" in found.impossible and "bonus token of each round was counted twice" in found.impossible
 
 
 def test_automodel_is_a_training_figure():
-    lines = ["epoch=0 step=14 train_loss=9.117183 train_acc=0.026200 train_tau_sim=1.0385 lr=9.297e-05",
-             "epoch=0 step=42 train_loss=5.543119 train_acc=0.104492 train_tau_sim=1.2137 lr=8.934e-05"]  # fmt: skip
+    lines = [
+        "epoch=0 step=14 train_loss=9.117183 train_acc=0.026200 train_tau_sim=1.0385 lr=9.297e-05",
+        "epoch=0 step=42 train_loss=5.543119 train_acc=0.104492 train_tau_sim=1.2137 lr=8.934e-05",
+    ]
     (found,) = read_lines(lines)
     assert isinstance(found, Accuracy) and found.accuracy == 0.104492 and found.claimed and found.text == "training"
     assert "1.2137" in found.rule and not isinstance(found, Acceptance)

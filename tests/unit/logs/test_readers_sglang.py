@@ -48,8 +48,11 @@ def test_recorded_server_log():
     setting = scan(RECORDED.read_text().splitlines()).setting
     assert (setting.engine, setting.steps, setting.topk, setting.draft_tokens, setting.tp) == ("sglang", 5, 1, 6, 1)
     facts = {fact.name: fact.value for fact in of(Fact, records)}
-    assert facts == {"draft_architecture": "LlamaForCausalLMEagle3", "load_quantisation": "none",
-                     "spec_algorithm": "EAGLE3"}  # fmt: skip
+    assert facts == {
+        "draft_architecture": "LlamaForCausalLMEagle3",
+        "load_quantisation": "none",
+        "spec_algorithm": "EAGLE3",
+    }
     (changed,) = of(Argument, records)
     assert changed.name == "speculative_num_draft_tokens" and changed.resolved == 6
     pooled = pool(acceptance)
@@ -62,8 +65,10 @@ def test_the_recorded_rates_alone_tell_release_and_drafts():
 
 
 def test_a_plain_server_gives_speed_alone():
-    line = ("[2026-11-30 03:24:32] Decode batch, #running-req: 1, #token: 86, token usage: 0.01, cpu graph: False, "
-            "gen throughput (token/s): 0.72, #queue-req: 0")  # fmt: skip
+    line = (
+        "[2026-11-30 03:24:32] Decode batch, #running-req: 1, #token: 86, token usage: 0.01, cpu graph: False, "
+        "gen throughput (token/s): 0.72, #queue-req: 0"
+    )
     (speed,) = read_lines([line])
     assert (speed.arm, speed.tok_per_s) == ("plain", 0.72)
 
@@ -238,9 +243,15 @@ def test_load_lines_tell_the_drafts_quantisation():
 
 def test_a_launch_command_is_held_against_the_rule():
     # SpecForge issue 310: 24 draft tokens asked for with top-k 1 and 4 steps, so the server verifies 5.
-    command = ["python -m sglang.launch_server \\", "  --speculative-algorithm EAGLE3 \\",
-               "  --speculative-num-steps 4 \\", "  --speculative-eagle-topk 1 \\",
-               "  --speculative-num-draft-tokens 24 \\", "  --tp 1", "Average Latency: 92.421 s"]  # fmt: skip
+    command = [
+        "python -m sglang.launch_server \\",
+        "  --speculative-algorithm EAGLE3 \\",
+        "  --speculative-num-steps 4 \\",
+        "  --speculative-eagle-topk 1 \\",
+        "  --speculative-num-draft-tokens 24 \\",
+        "  --tp 1",
+        "Average Latency: 92.421 s",
+    ]
     records = read_lines(command)
     (changed,) = of(Argument, records)
     assert (changed.name, changed.asked, changed.resolved) == ("speculative_num_draft_tokens", 24, 5)
@@ -249,10 +260,12 @@ def test_a_launch_command_is_held_against_the_rule():
 
 def test_send_one_loses_its_prefill_token():
     # SGLang pull request 15307: 1024 tokens, 2.960: only 346 rounds print that; 1 + (1024 - 1 - 346) / 346 = 2.957.
-    table = ["+-------------+--------+------------+-----------------+",
-             "| Latency (s) | Tokens | Acc Length | Speed (token/s) |",
-             "+-------------+--------+------------+-----------------+",
-             "|    7.922    |  1024  |   2.960    |     129.26      |"]  # fmt: skip
+    table = [
+        "+-------------+--------+------------+-----------------+",
+        "| Latency (s) | Tokens | Acc Length | Speed (token/s) |",
+        "+-------------+--------+------------+-----------------+",
+        "|    7.922    |  1024  |   2.960    |     129.26      |",
+    ]
     found, speed = read_lines(table)
     assert found.rounds == 346 and found.accept_length == pytest.approx(1023 / 346) and not found.impossible
     assert speed.tok_per_s == 129.26
@@ -279,8 +292,10 @@ def test_bench_sglang_eagle_and_bench_serving():
 
 
 def test_hours_are_told_where_a_log_spans_them():
-    lines = [f"[2026-06-17 {at}] Decode batch, #running-req: 4, accept len: {length}, cuda graph: True"
-             for at, length in (("14:49:00", "3.33"), ("16:49:00", "1.90"))]  # fmt: skip
+    lines = [
+        f"[2026-06-17 {at}] Decode batch, #running-req: 4, accept len: {length}, cuda graph: True"
+        for at, length in (("14:49:00", "3.33"), ("16:49:00", "1.90"))
+    ]
     assert [a.condition["hours"] for a in of(Acceptance, read_lines(lines))] == [0.0, 2.0]
     assert "hours" not in of(Acceptance, read_lines(lines[:1]))[0].condition
 

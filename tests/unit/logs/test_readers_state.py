@@ -16,11 +16,19 @@ RECORDED = Path(__file__).parents[3] / "data" / "recorded" / "cpu-tiny"
 def test_recorded_answers_give_the_recorded_accept_length():
     trials = [t for t in json.loads((RECORDED / "01_measured.json").read_text())["trials"] if t["rounds"]]
     answers = [
-        {"meta_info": {"spec_verify_ct": t["rounds"], "spec_num_correct_drafts": t["correct_drafts"],
-                       "spec_num_proposed_drafts": 5 * t["rounds"], "spec_correct_drafts_histogram": t["histogram"],
-                       "completion_tokens": len(t["output_ids"]), "cached_tokens": 0, "prompt_tokens": 24}}
+        {
+            "meta_info": {
+                "spec_verify_ct": t["rounds"],
+                "spec_num_correct_drafts": t["correct_drafts"],
+                "spec_num_proposed_drafts": 5 * t["rounds"],
+                "spec_correct_drafts_histogram": t["histogram"],
+                "completion_tokens": len(t["output_ids"]),
+                "cached_tokens": 0,
+                "prompt_tokens": 24,
+            }
+        }
         for t in trials
-    ]  # fmt: skip
+    ]
     records = read_meta_info(answers, "0.5.23")
     assert len(records) == len(trials) and not any(r.impossible for r in records)
     pooled = pool(records)
@@ -36,13 +44,21 @@ ONE = {"spec_verify_ct": 3, "completion_tokens": 7, "prompt_tokens": 9, "cached_
 BY_RELEASE = {
     "0.4.6": {},
     "0.5.4": {"spec_accept_rate": 1 / 3, "spec_accept_length": 7 / 3},
-    "0.5.6": {"spec_accept_rate": 1 / 3, "spec_accept_length": 7 / 3, "spec_accept_token_num": 3,
-              "spec_draft_token_num": 9},
-    "0.5.9": {"spec_accept_rate": 1 / 3, "spec_accept_token_num": 3, "spec_draft_token_num": 9,
-              "spec_accept_histogram": [1, 1, 1]},
+    "0.5.6": {
+        "spec_accept_rate": 1 / 3,
+        "spec_accept_length": 7 / 3,
+        "spec_accept_token_num": 3,
+        "spec_draft_token_num": 9,
+    },
+    "0.5.9": {
+        "spec_accept_rate": 1 / 3,
+        "spec_accept_token_num": 3,
+        "spec_draft_token_num": 9,
+        "spec_accept_histogram": [1, 1, 1],
+    },
     "0.5.11": {"spec_accepted_drafts": 3, "spec_proposed_drafts": 9, "spec_accept_histogram": [1, 1, 1]},
     "0.5.23": {"spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 9, "spec_correct_drafts_histogram": [1, 1, 1]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("version", BY_RELEASE)
@@ -67,9 +83,16 @@ def test_an_answer_of_a_plain_server_says_nothing():
     assert read_meta_info([{"meta_info": {"completion_tokens": 7}}, {"spec_verify_ct": 0}]) == ()
 
 
-INFO = {"speculative_algorithm": "EAGLE3", "speculative_num_steps": 3, "speculative_eagle_topk": 1,
-        "speculative_num_draft_tokens": 4, "tp_size": 2, "disable_radix_cache": False, "version": "0.5.9",
-        "internal_states": [{"avg_spec_accept_length": 2.25, "last_gen_throughput": 54.8}]}  # fmt: skip
+INFO = {
+    "speculative_algorithm": "EAGLE3",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+    "tp_size": 2,
+    "disable_radix_cache": False,
+    "version": "0.5.9",
+    "internal_states": [{"avg_spec_accept_length": 2.25, "last_gen_throughput": 54.8}],
+}
 
 
 def test_server_info():
@@ -106,8 +129,9 @@ def vllm(rounds, drafted, accepted, by_position, engines=("0",)):
         counter = Counter(f"vllm:spec_decode_{name}", name, labels, registry=registry)
         for engine in engines:
             counter.labels("m", engine).inc(value)
-    positions = Counter("vllm:spec_decode_num_accepted_tokens_per_pos", "by position", [*labels, "position"],
-                        registry=registry)  # fmt: skip
+    positions = Counter(
+        "vllm:spec_decode_num_accepted_tokens_per_pos", "by position", [*labels, "position"], registry=registry
+    )
     for engine in engines:
         for position, value in enumerate(by_position):
             positions.labels("m", engine, str(position)).inc(value)
@@ -143,13 +167,19 @@ def test_an_idle_server_says_nothing():
 
 
 def test_llama_cpp_counters():
-    text = "\n".join(
-        f"# TYPE llamacpp:spec_decode_{name} counter\nllamacpp:spec_decode_{name}{label} {value}"
-        for name, label, value in (("num_drafts_total", "", 87), ("num_draft_tokens_total", "", 259),
-                                   ("num_accepted_tokens_total", "", 167),
-                                   ("num_accepted_tokens_per_pos_total", '{position="0"}', 70))
-    ) + '\nllamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 55\n' + (
-        'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 42\n')  # fmt: skip
+    text = (
+        "\n".join(
+            f"# TYPE llamacpp:spec_decode_{name} counter\nllamacpp:spec_decode_{name}{label} {value}"
+            for name, label, value in (
+                ("num_drafts_total", "", 87),
+                ("num_draft_tokens_total", "", 259),
+                ("num_accepted_tokens_total", "", 167),
+                ("num_accepted_tokens_per_pos_total", '{position="0"}', 70),
+            )
+        )
+        + '\nllamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 55\n'
+        + ('llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 42\n')
+    )
     (found,) = read_metrics(text)
     assert (found.rounds, found.proposed, found.impossible) == (87, 3, "")
     assert found.by_position == pytest.approx((70 / 87, 55 / 87, 42 / 87)) and "llama.cpp" in found.rule

@@ -46,28 +46,44 @@ def test_rounds_are_told_from_the_figures(accepted, drafted, length, shares, rou
 
 
 def test_intervals_pool_by_their_rounds():
-    pooled = pool(read_lines([STANDARD, STANDARD.replace("769", "0").replace("2.95", "1.00").replace(
-        "0.823, 0.638, 0.486", "0.000, 0.000, 0.000")]))  # fmt: skip
+    pooled = pool(
+        read_lines(
+            [
+                STANDARD,
+                STANDARD.replace("769", "0")
+                .replace("2.95", "1.00")
+                .replace("0.823, 0.638, 0.486", "0.000, 0.000, 0.000"),
+            ]
+        )
+    )
     assert pooled.rounds == 790 and pooled.accept_length == pytest.approx(1 + 769 / 790)
 
 
 def test_a_wrapped_line_is_put_together():
-    wrapped = ["SpecDecoding metrics: Mean acceptance length: 2.77,", "Accepted: 626 tokens, Drafted: 1062 tokens,",
-               "Per-position acceptance rate: 0.802, 0.551, 0.415,", "Avg Draft acceptance rate: 58.9%"]  # fmt: skip
+    wrapped = [
+        "SpecDecoding metrics: Mean acceptance length: 2.77,",
+        "Accepted: 626 tokens, Drafted: 1062 tokens,",
+        "Per-position acceptance rate: 0.802, 0.551, 0.415,",
+        "Avg Draft acceptance rate: 58.9%",
+    ]
     (found,) = read_lines(wrapped)
     assert found.rounds == 354 and found.accept_length == pytest.approx(1 + 626 / 354)
 
 
 def test_an_interval_without_drafts_says_nothing():
-    line = ("SpecDecoding metrics: Mean acceptance length: nan, Accepted throughput: 0.00 tokens/s, Drafted "
-            "throughput: 0.00 tokens/s, Accepted: 0 tokens, Drafted: 0 tokens, Per-position acceptance rate: nan, nan, "
-            "Avg Draft acceptance rate: nan%")  # fmt: skip
+    line = (
+        "SpecDecoding metrics: Mean acceptance length: nan, Accepted throughput: 0.00 tokens/s, Drafted "
+        "throughput: 0.00 tokens/s, Accepted: 0 tokens, Drafted: 0 tokens, Per-position acceptance rate: nan, nan, "
+        "Avg Draft acceptance rate: nan%"
+    )
     assert read_lines([line]) == ()
 
 
 def test_speed_needs_to_know_whether_there_is_a_draft():
-    engine = ("INFO 09-13 10:00:10 [loggers.py:310] Engine 000: Avg prompt throughput: 93.9 tokens/s, Avg generation "
-              "throughput: 13.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%")  # fmt: skip
+    engine = (
+        "INFO 09-13 10:00:10 [loggers.py:310] Engine 000: Avg prompt throughput: 93.9 tokens/s, Avg generation "
+        "throughput: 13.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%"
+    )
     start = (
         "INFO [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: model='m', speculative_config={}, "
         "tokenizer='m'"
@@ -82,8 +98,15 @@ def test_speed_needs_to_know_whether_there_is_a_draft():
 
 
 def offline(rounds, drafted, accepted, length, shares, form="acceptance at token {}: {}"):
-    lines = ["-" * 50, "total_num_output_tokens: 16990", f"num_drafts: {rounds}", f"num_draft_tokens: {drafted}",
-             f"num_accepted_tokens: {accepted}", f"mean acceptance length: {length}", "-" * 50]  # fmt: skip
+    lines = [
+        "-" * 50,
+        "total_num_output_tokens: 16990",
+        f"num_drafts: {rounds}",
+        f"num_draft_tokens: {drafted}",
+        f"num_accepted_tokens: {accepted}",
+        f"mean acceptance length: {length}",
+        "-" * 50,
+    ]
     return lines + [form.format(at, share) for at, share in enumerate(shares)]
 
 
@@ -105,8 +128,10 @@ def test_two_offline_blocks_are_two_records():
 def test_the_offline_block_that_begins_with_the_bonus_token():
     # vLLM pull request 17504, with tabs and without spaces as the script printed then.
     lines = ["mean acceptance length:         3.57", "-" * 50]
-    lines += [f"acceptance at token {at}:{share}" for at, share in
-              enumerate(("1.00", "0.75", "0.55", "0.42", "0.31", "0.24", "0.18", "0.13"))]  # fmt: skip
+    lines += [
+        f"acceptance at token {at}:{share}"
+        for at, share in enumerate(("1.00", "0.75", "0.55", "0.42", "0.31", "0.24", "0.18", "0.13"))
+    ]
     (found,) = read_lines(lines)
     assert found.by_position == (0.75, 0.55, 0.42, 0.31, 0.24, 0.18, 0.13)
     assert "position 0 is the bonus token" in found.impossible
@@ -133,8 +158,10 @@ Per-position acceptance (%):
 
 
 def test_v0_counts_from_the_start_and_its_rate_is_left():
-    line = ("Speculative metrics: Draft acceptance rate: {}, System efficiency: {}, Number of speculative tokens: 4, "
-            "Number of accepted tokens: {}, Number of draft tokens: {}, Number of emitted tokens: {}.")  # fmt: skip
+    line = (
+        "Speculative metrics: Draft acceptance rate: {}, System efficiency: {}, Number of speculative tokens: 4, "
+        "Number of accepted tokens: {}, Number of draft tokens: {}, Number of emitted tokens: {}."
+    )
     lines = [line.format("0.500", "0.400", 20, 40, 20), line.format("0.600", "0.480", 240, 400, 240)]
     (found,) = read_lines(lines)
     assert (found.rounds, found.accept_length, found.proposed) == (100, 2.4, 4)  # 0.48 of 5 = 2.4
@@ -143,8 +170,10 @@ def test_v0_counts_from_the_start_and_its_rate_is_left():
 KEPT = (
     "Detected EAGLE model with distinct embed_tokens weights. Keeping separate embedding weights from the target model."
 )
-SHARED = ("Detected EAGLE model with embed_tokens identical to the target model. Sharing target model embedding "
-          "weights with the draft model.")  # fmt: skip
+SHARED = (
+    "Detected EAGLE model with embed_tokens identical to the target model. Sharing target model embedding "
+    "weights with the draft model."
+)
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,8 @@ class SlowDraft:
                 k = [self.norm(head, layer + "self_attn.k_norm.weight") for head in k]
             entry.append(([self.rotate(head, position) for head in k], v))
             seen = [
-                past[i] for j, past in enumerate(cache)
-                if j > row or c.windows[i] is None or row - c.windows[i] < j
-            ]  # fmt: skip
+                past[i] for j, past in enumerate(cache) if j > row or c.windows[i] is None or row - c.windows[i] < j
+            ]
             mixed = []
             for h in range(c.num_heads):
                 shared = h * c.num_kv_heads // c.num_heads
@@ -127,11 +126,20 @@ def frequency(rope, dim, j):
 def tiny_config(**changes):
     """config.json of a tiny draft: width 16, three slots, 24 of 40 ids."""
     return {
-        "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 16, "intermediate_size": 24,
-        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
-        "vocab_size": 40, "draft_vocab_size": 24, "rms_norm_eps": 1e-5, "rope_theta": 500.0, "hidden_act": "silu",
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 6,
+        "vocab_size": 40,
+        "draft_vocab_size": 24,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500.0,
+        "hidden_act": "silu",
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3], "use_aux_hidden_state": True},
-    } | changes  # fmt: skip
+    } | changes
 
 
 def random_tensors(shapes, seed=0, vocab=40):

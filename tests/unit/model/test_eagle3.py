@@ -25,14 +25,17 @@ def text(seed, length, slots=3):
     return torch.randint(0, 40, (length,), generator=g), torch.randn(length, slots, 16, generator=g) * 3
 
 
-@pytest.mark.parametrize("changes", [
-    {},
-    {"norm_output": True},
-    {"bias": True},
-    {"num_key_value_heads": 4, "head_dim": None},
-    {"draft_vocab_size": None},
-    {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3]}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_output": True},
+        {"bias": True},
+        {"num_key_value_heads": 4, "head_dim": None},
+        {"draft_vocab_size": None},
+        {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3]}},
+    ],
+)
 def test_every_row_and_step_equals_decoding_with_a_cache(changes):
     draft, slow = pair(**changes)
     steps, length, slots = 3, 7, draft.config.num_slots

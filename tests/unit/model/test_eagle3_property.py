@@ -17,11 +17,20 @@ from wiring.model.eagle3 import Eagle3Draft
 VOCAB = 20
 ROPES = st.one_of(
     st.builds(Rope, theta=st.sampled_from([20.0, 500.0, 1e4])),
-    st.builds(Rope, type=st.just("linear"), factor=st.floats(1, 8), flavour=st.sampled_from(
-        ["specforge", "transformers", "sglang"])),
-    st.builds(Rope, type=st.just("llama3"), theta=st.just(50.0), factor=st.floats(1, 8),
-              original_max_position_embeddings=st.integers(8, 200)),
-)  # fmt: skip
+    st.builds(
+        Rope,
+        type=st.just("linear"),
+        factor=st.floats(1, 8),
+        flavour=st.sampled_from(["specforge", "transformers", "sglang"]),
+    ),
+    st.builds(
+        Rope,
+        type=st.just("llama3"),
+        theta=st.just(50.0),
+        factor=st.floats(1, 8),
+        original_max_position_embeddings=st.integers(8, 200),
+    ),
+)
 
 
 @st.composite
@@ -49,11 +58,20 @@ def shapes(draw):
         **{
             flag: draw(st.booleans())
             for flag in (
-                "norm_output", "head_norm", "fc_bias", "norm_before_residual", "norm_before_fc", "fc_norm",
-                "attention_bias", "output_bias", "mlp_bias", "qk_norm", "input_norm_twice",
+                "norm_output",
+                "head_norm",
+                "fc_bias",
+                "norm_before_residual",
+                "norm_before_fc",
+                "fc_norm",
+                "attention_bias",
+                "output_bias",
+                "mlp_bias",
+                "qk_norm",
+                "input_norm_twice",
             )
         },
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -98,14 +116,32 @@ def _rows_left_out_change_no_others(draft, tokens, states, logits):
 def test_the_slow_draft_notices_every_flag():
     """Each variant changes the slow draft's numbers, so that the property above cannot hold by ignoring it."""
     plain = Eagle3Config(
-        hidden_size=8, target_hidden_size=6, num_slots=3, intermediate_size=9, num_heads=4, num_kv_heads=2, head_dim=4,
-        vocab_size=VOCAB, draft_vocab_size=VOCAB, num_layers=2, windows=(None, None), rope=Rope(theta=50.0),
-    )  # fmt: skip
+        hidden_size=8,
+        target_hidden_size=6,
+        num_slots=3,
+        intermediate_size=9,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=4,
+        vocab_size=VOCAB,
+        draft_vocab_size=VOCAB,
+        num_layers=2,
+        windows=(None, None),
+        rope=Rope(theta=50.0),
+    )
     g = torch.Generator().manual_seed(5)
     embedding = torch.randn(VOCAB, 8, generator=g)
     tokens, states = torch.randint(0, VOCAB, (9,), generator=g), torch.randn(9, 3, 6, generator=g)
-    whole = replace(plain, fc_bias=True, norm_before_fc=True, fc_norm=True, attention_bias=True, output_bias=True,
-                    mlp_bias=True, qk_norm=True)  # fmt: skip
+    whole = replace(
+        plain,
+        fc_bias=True,
+        norm_before_fc=True,
+        fc_norm=True,
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        qk_norm=True,
+    )
     shapes = whole.required_shapes() | replace(whole, deeper_norm="input_layernorm").required_shapes()
     tensors = random_tensors(shapes, 4, VOCAB)
 
@@ -115,10 +151,22 @@ def test_the_slow_draft_notices_every_flag():
 
     first = numbers(plain)
     for change in (
-        {"norm_output": True}, {"head_norm": False}, {"fc_bias": True}, {"norm_before_residual": True},
-        {"norm_before_fc": True}, {"fc_norm": True}, {"attention_bias": True}, {"output_bias": True},
-        {"mlp_bias": True}, {"qk_norm": True}, {"input_norm_twice": True}, {"deeper_norm": "input_layernorm"},
-        {"windows": (3, None)}, {"windows": (None, 3)}, {"hidden_act": "relu"}, {"num_layers": 1},
+        {"norm_output": True},
+        {"head_norm": False},
+        {"fc_bias": True},
+        {"norm_before_residual": True},
+        {"norm_before_fc": True},
+        {"fc_norm": True},
+        {"attention_bias": True},
+        {"output_bias": True},
+        {"mlp_bias": True},
+        {"qk_norm": True},
+        {"input_norm_twice": True},
+        {"deeper_norm": "input_layernorm"},
+        {"windows": (3, None)},
+        {"windows": (None, 3)},
+        {"hidden_act": "relu"},
+        {"num_layers": 1},
         {"rope": Rope(theta=50.0, type="linear", factor=2.0)},
-    ):  # fmt: skip
+    ):
         assert (numbers(replace(plain, **change)) - first).abs().max() > 1e-3, change

@@ -12,9 +12,15 @@ from wiring.model.torchvision_operators import declare_torchvision_operators
 
 ARCHITECTURES = ("llama", "qwen3", "deepseek")
 SIZES = dict(
-    vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=5, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False,
-)  # fmt: skip
+    vocab_size=50,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=5,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    tie_word_embeddings=False,
+)
 
 
 def save_model(folder, architecture):
@@ -26,13 +32,32 @@ def save_model(folder, architecture):
     elif architecture == "qwen3":
         model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**SIZES, head_dim=8))
     else:
-        rope = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32,
-                "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
+        rope = {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 32,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+        }
         config = tf.DeepseekV3Config(
-            **SIZES | {"num_key_value_heads": 4}, moe_intermediate_size=16, n_shared_experts=1, n_routed_experts=4,
-            num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=3, q_lora_rank=16, kv_lora_rank=16,
-            qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, rope_parameters=rope,
-        )  # fmt: skip
+            **SIZES | {"num_key_value_heads": 4},
+            moe_intermediate_size=16,
+            n_shared_experts=1,
+            n_routed_experts=4,
+            num_experts_per_tok=2,
+            n_group=1,
+            topk_group=1,
+            first_k_dense_replace=3,
+            q_lora_rank=16,
+            kv_lora_rank=16,
+            qk_rope_head_dim=8,
+            qk_nope_head_dim=8,
+            v_head_dim=8,
+            rope_parameters=rope,
+        )
         model = tf.DeepseekV3ForCausalLM(config)
     with torch.no_grad():
         for i, weight in enumerate(model.parameters()):
@@ -86,9 +111,12 @@ def test_boundaries_follow_from_one_another_layer_by_layer(target):
     causal = torch.full((9, 9), float("-inf")).triu(1)[None, None]
     for b, layer in enumerate(target.layers):
         out = layer(
-            seen.boundaries[b], attention_mask=causal, position_ids=positions, position_embeddings=rotation,
+            seen.boundaries[b],
+            attention_mask=causal,
+            position_ids=positions,
+            position_embeddings=rotation,
             use_cache=False,
-        )  # fmt: skip
+        )
         out = out[0] if isinstance(out, tuple) else out
         assert torch.allclose(out, seen.boundaries[b + 1], atol=1e-4), b
     normed = target.decoder.norm(seen.boundaries[-1])

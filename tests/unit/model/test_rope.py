@@ -10,8 +10,13 @@ from wiring.model.rope import attention_scale, cosines, frequencies, looks_at_le
 from wiring.model.torchvision_operators import declare_torchvision_operators
 
 DIM, LENGTH = 16, 64
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 32}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 8, "beta_slow": 1}
 
 
@@ -25,24 +30,29 @@ def theirs(scaling, length=None, theta=300.0):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     config = LlamaConfig(
-        hidden_size=4 * DIM, num_attention_heads=4, max_position_embeddings=LENGTH,
+        hidden_size=4 * DIM,
+        num_attention_heads=4,
+        max_position_embeddings=LENGTH,
         rope_parameters={"rope_theta": theta} | scaling,
-    )  # fmt: skip
+    )
     return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, None, seq_len=length)
 
 
-@pytest.mark.parametrize(("scaling", "length"), [
-    ({"rope_type": "linear", "factor": 2.5}, None),
-    (LLAMA3, None),
-    (LLAMA3 | {"original_max_position_embeddings": 5}, None),
-    (YARN, None),
-    (YARN | {"truncate": False, "beta_fast": 3}, None),
-    (YARN | {"mscale": 0.7, "mscale_all_dim": 0.3}, None),
-    (YARN | {"mscale": 0.7, "mscale_all_dim": 0.0}, None),
-    (YARN | {"attention_factor": 1.4}, None),
-    ({"rope_type": "dynamic", "factor": 3.0}, 40),
-    ({"rope_type": "dynamic", "factor": 3.0}, 90),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scaling", "length"),
+    [
+        ({"rope_type": "linear", "factor": 2.5}, None),
+        (LLAMA3, None),
+        (LLAMA3 | {"original_max_position_embeddings": 5}, None),
+        (YARN, None),
+        (YARN | {"truncate": False, "beta_fast": 3}, None),
+        (YARN | {"mscale": 0.7, "mscale_all_dim": 0.3}, None),
+        (YARN | {"mscale": 0.7, "mscale_all_dim": 0.0}, None),
+        (YARN | {"attention_factor": 1.4}, None),
+        ({"rope_type": "dynamic", "factor": 3.0}, 40),
+        ({"rope_type": "dynamic", "factor": 3.0}, 90),
+    ],
+)
 def test_the_transformers_flavour_is_transformers(scaling, length):
     rope = read(scaling, "transformers", rope_theta=300.0)
     inverse, scale = theirs(scaling, length)
@@ -93,15 +103,18 @@ def test_each_text_of_a_batch_has_its_own_length():
             assert torch.equal(a[i], b[0])
 
 
-@pytest.mark.parametrize(("flavour", "scaling", "scale"), [
-    ("specforge", {"mscale": 1.0, "mscale_all_dim": 0.5}, (0.1 * math.log(4) + 1) / (0.05 * math.log(4) + 1)),
-    ("specforge", {"mscale": 1.0, "mscale_all_dim": 0}, 0.1 * math.log(4) + 1),
-    ("specforge", {"mscale": 0, "mscale_all_dim": 0}, 1.0),
-    ("sglang", {}, 0.1 * math.log(4) + 1),
-    ("sglang", {"mscale": 0, "mscale_all_dim": 0}, 1.0),
-    ("sglang", {"mscale": 1.0, "mscale_all_dim": 1.0, "attn_factor": 1.3}, 1.3),
-    ("transformers", {"mscale": 0, "mscale_all_dim": 0}, 0.1 * math.log(4) + 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flavour", "scaling", "scale"),
+    [
+        ("specforge", {"mscale": 1.0, "mscale_all_dim": 0.5}, (0.1 * math.log(4) + 1) / (0.05 * math.log(4) + 1)),
+        ("specforge", {"mscale": 1.0, "mscale_all_dim": 0}, 0.1 * math.log(4) + 1),
+        ("specforge", {"mscale": 0, "mscale_all_dim": 0}, 1.0),
+        ("sglang", {}, 0.1 * math.log(4) + 1),
+        ("sglang", {"mscale": 0, "mscale_all_dim": 0}, 1.0),
+        ("sglang", {"mscale": 1.0, "mscale_all_dim": 1.0, "attn_factor": 1.3}, 1.3),
+        ("transformers", {"mscale": 0, "mscale_all_dim": 0}, 0.1 * math.log(4) + 1),
+    ],
+)
 def test_what_yarn_multiplies_cosine_and_sine_by(flavour, scaling, scale):
     rope = read(YARN | scaling, flavour)
     assert rope.flavour == flavour and attention_scale(rope) == pytest.approx(scale)

@@ -24,28 +24,34 @@ def checkpoint(producer, held=NAMES, strict=True, **changes):
     return checkpoint_from(config, tensors | held, producer=producer, strict=strict)
 
 
-@pytest.mark.parametrize(("producer", "changes", "embedding", "head"), [
-    ("specforge", {}, OWN, OWN_HEAD),
-    ("specforge", {"draft_vocab_size": None}, OWN, OWN_HEAD),
-    ("sglang", {}, TARGETS, OWN_HEAD),
-    ("sglang", {"target_hidden_size": 16}, TARGETS, OWN_HEAD),
-    ("sglang", {"target_hidden_size": 20}, OWN, OWN_HEAD),  # of another width: nothing to share
-    ("sglang", {"draft_vocab_size": None}, TARGETS, TARGETS_HEAD),
-    ("sglang", {"tie_word_embeddings": True}, TARGETS, TARGETS),
-    ("sglang", {"tie_word_embeddings": True, "target_hidden_size": 20}, OWN, OWN),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("producer", "changes", "embedding", "head"),
+    [
+        ("specforge", {}, OWN, OWN_HEAD),
+        ("specforge", {"draft_vocab_size": None}, OWN, OWN_HEAD),
+        ("sglang", {}, TARGETS, OWN_HEAD),
+        ("sglang", {"target_hidden_size": 16}, TARGETS, OWN_HEAD),
+        ("sglang", {"target_hidden_size": 20}, OWN, OWN_HEAD),  # of another width: nothing to share
+        ("sglang", {"draft_vocab_size": None}, TARGETS, TARGETS_HEAD),
+        ("sglang", {"tie_word_embeddings": True}, TARGETS, TARGETS),
+        ("sglang", {"tie_word_embeddings": True, "target_hidden_size": 20}, OWN, OWN),
+    ],
+)
 def test_which_tensors_are_used(producer, changes, embedding, head):
     draft = Eagle3Draft.from_checkpoint(checkpoint(producer, **changes), TARGETS, TARGETS_HEAD)
     assert torch.equal(draft.embedding, embedding) and torch.equal(draft.lm_head.weight, head)
 
 
-@pytest.mark.parametrize(("producer", "changes", "severity", "evidence", "remedy"), [
-    ("specforge", {}, "note", "no head of its own: the target's", ""),
-    ("sglang", {"draft_vocab_size": None}, "note", "no head of its own: the target's", ""),
-    ("sglang", {"tie_word_embeddings": True}, "note", "no head of its own: the embedding", ""),
-    ("sglang", {}, "error", "it is missing: expected [40, 16]", "draft_vocab_size is null"),
-    ("sglang", {"target_hidden_size": 20}, "error", "it is missing: expected [40, 16]", "draft_vocab_size is null"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("producer", "changes", "severity", "evidence", "remedy"),
+    [
+        ("specforge", {}, "note", "no head of its own: the target's", ""),
+        ("sglang", {"draft_vocab_size": None}, "note", "no head of its own: the target's", ""),
+        ("sglang", {"tie_word_embeddings": True}, "note", "no head of its own: the embedding", ""),
+        ("sglang", {}, "error", "it is missing: expected [40, 16]", "draft_vocab_size is null"),
+        ("sglang", {"target_hidden_size": 20}, "error", "it is missing: expected [40, 16]", "draft_vocab_size is null"),
+    ],
+)
 def test_what_is_said_of_a_file_without_a_head(producer, changes, severity, evidence, remedy):
     draft = checkpoint(producer, {"embed_tokens.weight": OWN}, strict=False, **changes)
     (finding,) = (f for f in draft.findings if f.where.endswith("lm_head.weight"))

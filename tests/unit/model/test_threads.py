@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
-CODE = "import torch; torch.set_num_threads(2); from wiring.model.threads import limit_threads_for_small_model; " \
-       "limit_threads_for_small_model({width}); print(torch.get_num_threads())"  # fmt: skip
+CODE = (
+    "import torch; torch.set_num_threads(2); from wiring.model.threads import limit_threads_for_small_model; "
+    "limit_threads_for_small_model({width}); print(torch.get_num_threads())"
+)
 
 
 @pytest.mark.parametrize(("width", "asked", "threads"), [(64, None, 1), (4096, None, 2), (64, "2", 2)])

@@ -38,9 +38,14 @@ def told(result):
     return {(finding.kind, finding.severity) for finding in result.findings if finding.severity != "note"}
 
 
-@pytest.mark.parametrize(("form", "assumes"), [
-    (Form.CONFIG, ""), (Form.PLUGIN, "WIRING_EMBEDDING_ID=1"), (Form.SOURCE, "wiring patch verify"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "assumes"),
+    [
+        (Form.CONFIG, ""),
+        (Form.PLUGIN, "WIRING_EMBEDDING_ID=1"),
+        (Form.SOURCE, "wiring patch verify"),
+    ],
+)
 def test_a_cured_copy_lints_clean_and_says_what_its_server_must_be(tmp_path, form, assumes):
     folder = copy(form, tmp_path / "cured")
     result = read(folder)
@@ -87,8 +92,11 @@ def test_without_a_record_the_trainers_numbering_is_assumed_and_a_difference_is_
 def test_an_older_record_holds_no_layout_and_a_spoilt_one_is_told(tmp_path):
     folder = copy(Form.CONFIG, tmp_path / "cured")
     marker = folder / MARKER
-    old = {key: value for key, value in json.loads(marker.read_text()).items()
-           if key in ("source", "source_config_sha256", "ids")}  # fmt: skip
+    old = {
+        key: value
+        for key, value in json.loads(marker.read_text()).items()
+        if key in ("source", "source_config_sha256", "ids")
+    }
     marker.write_text(json.dumps(old))
     assert read(folder).trained.layout == (1, 4, 32) and not read(folder).trained.certain
     marker.write_text(json.dumps(old | {"layout": ["a"]}))

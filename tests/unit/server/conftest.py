@@ -33,21 +33,53 @@ def _save_target(folder):
     folder.mkdir(parents=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
-        "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "torch_dtype": "float32",
-        "vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": 128, "moe_intermediate_size": EXPERT,
-        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "n_shared_experts": 1,
-        "n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
-        "routed_scaling_factor": 1.0, "norm_topk_prob": True, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
-        "moe_layer_freq": 1, "first_k_dense_replace": DENSE, "num_nextn_predict_layers": 0, "q_lora_rank": RANK,
-        "kv_lora_rank": RANK, "qk_rope_head_dim": ROPE, "qk_nope_head_dim": NOPE, "v_head_dim": VALUE,
-        "rope_interleave": True, "rope_theta": 10000.0, "max_position_embeddings": 1024, "rms_norm_eps": 1e-6,
-        "hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": False, "bos_token_id": 0,
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "torch_dtype": "float32",
+        "vocab_size": WORDS,
+        "hidden_size": WIDTH,
+        "intermediate_size": 128,
+        "moe_intermediate_size": EXPERT,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS,
+        "n_shared_experts": 1,
+        "n_routed_experts": EXPERTS,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "routed_scaling_factor": 1.0,
+        "norm_topk_prob": True,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+        "moe_layer_freq": 1,
+        "first_k_dense_replace": DENSE,
+        "num_nextn_predict_layers": 0,
+        "q_lora_rank": RANK,
+        "kv_lora_rank": RANK,
+        "qk_rope_head_dim": ROPE,
+        "qk_nope_head_dim": NOPE,
+        "v_head_dim": VALUE,
+        "rope_interleave": True,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "bos_token_id": 0,
         "eos_token_id": 1,
         "rope_parameters": {
-            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256,
-            "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 256,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
         },
-    }  # fmt: skip
+    }
     (folder / "config.json").write_text(json.dumps(config))
     _save_tokenizer(folder)
     return embedding
@@ -60,11 +92,16 @@ def _target_shapes():
     shapes = {"model.norm.weight": (WIDTH,)}
     for layer in range(LAYERS):
         parts = {
-            "input_layernorm": (WIDTH,), "post_attention_layernorm": (WIDTH,), "self_attn.q_a_proj": (RANK, WIDTH),
-            "self_attn.q_a_layernorm": (RANK,), "self_attn.q_b_proj": (HEADS * (NOPE + ROPE), RANK),
-            "self_attn.kv_a_proj_with_mqa": (RANK + ROPE, WIDTH), "self_attn.kv_a_layernorm": (RANK,),
-            "self_attn.kv_b_proj": (HEADS * (NOPE + VALUE), RANK), "self_attn.o_proj": (WIDTH, HEADS * VALUE),
-        }  # fmt: skip
+            "input_layernorm": (WIDTH,),
+            "post_attention_layernorm": (WIDTH,),
+            "self_attn.q_a_proj": (RANK, WIDTH),
+            "self_attn.q_a_layernorm": (RANK,),
+            "self_attn.q_b_proj": (HEADS * (NOPE + ROPE), RANK),
+            "self_attn.kv_a_proj_with_mqa": (RANK + ROPE, WIDTH),
+            "self_attn.kv_a_layernorm": (RANK,),
+            "self_attn.kv_b_proj": (HEADS * (NOPE + VALUE), RANK),
+            "self_attn.o_proj": (WIDTH, HEADS * VALUE),
+        }
         if layer < DENSE:
             parts |= {f"mlp.{name}": shape for name, shape in mlp(128).items()}
         else:
@@ -94,10 +131,14 @@ def _save_draft(folder, embedding, ids):
 
     torch.manual_seed(8)
     shapes = {
-        "self_attn.q_proj": (WIDTH, 2 * WIDTH), "self_attn.k_proj": (WIDTH, 2 * WIDTH),
-        "self_attn.v_proj": (WIDTH, 2 * WIDTH), "self_attn.o_proj": (WIDTH, WIDTH), "mlp.gate_proj": (96, WIDTH),
-        "mlp.up_proj": (96, WIDTH), "mlp.down_proj": (WIDTH, 96),
-    }  # fmt: skip
+        "self_attn.q_proj": (WIDTH, 2 * WIDTH),
+        "self_attn.k_proj": (WIDTH, 2 * WIDTH),
+        "self_attn.v_proj": (WIDTH, 2 * WIDTH),
+        "self_attn.o_proj": (WIDTH, WIDTH),
+        "mlp.gate_proj": (96, WIDTH),
+        "mlp.up_proj": (96, WIDTH),
+        "mlp.down_proj": (WIDTH, 96),
+    }
     tensors = {f"midlayer.{name}.weight": torch.randn(shape) * 0.05 for name, shape in shapes.items()}
     for norm in ("midlayer.input_layernorm", "midlayer.hidden_norm", "midlayer.post_attention_layernorm", "norm"):
         tensors[f"{norm}.weight"] = torch.ones(WIDTH)
@@ -110,13 +151,26 @@ def _save_draft(folder, embedding, ids):
     folder.mkdir(parents=True)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
     config = {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": WIDTH,
-        "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4,
-        "head_dim": 16, "vocab_size": WORDS, "draft_vocab_size": WORDS, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
-        "max_position_embeddings": 1024, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32",
-        "bos_token_id": 0, "eos_token_id": 1,
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": WIDTH,
+        "intermediate_size": 96,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 16,
+        "vocab_size": WORDS,
+        "draft_vocab_size": WORDS,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 1024,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "bos_token_id": 0,
+        "eos_token_id": 1,
         "eagle_config": {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": list(ids)},
-    }  # fmt: skip
+    }
     (folder / "config.json").write_text(json.dumps(config))
 
 

@@ -10,15 +10,24 @@ CHAIN = {  # an excerpt of /server_info; asked for were steps 5, top-k 1, draft 
     "launch_command": "--device cpu --attention-backend torch_native --disable-overlap-schedule --model-path /models/a "
     "--dtype auto --speculative-algorithm EAGLE3 --speculative-num-steps 5 --speculative-eagle-topk 1 "
     "--speculative-num-draft-tokens 8 --max-running-requests 4",
-    "speculative_algorithm": "EAGLE3", "speculative_num_steps": 5, "speculative_eagle_topk": 1,
-    "speculative_num_draft_tokens": 6, "attention_backend": "torch_native", "dtype": "float32",
-    "kv_cache_dtype": "auto", "max_running_requests": 4, "chunked_prefill_size": 4096, "version": "0.5.23",
-}  # fmt: skip
+    "speculative_algorithm": "EAGLE3",
+    "speculative_num_steps": 5,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 6,
+    "attention_backend": "torch_native",
+    "dtype": "float32",
+    "kv_cache_dtype": "auto",
+    "max_running_requests": 4,
+    "chunked_prefill_size": 4096,
+    "version": "0.5.23",
+}
 PLAIN = CHAIN | {
     "launch_command": "--model-path /models/a --max-running-requests=4 --max-running-requests 9",
-    "speculative_algorithm": None, "speculative_num_steps": None, "speculative_eagle_topk": None,
+    "speculative_algorithm": None,
+    "speculative_num_steps": None,
+    "speculative_eagle_topk": None,
     "speculative_num_draft_tokens": None,
-}  # fmt: skip
+}
 
 
 def by_name(rows):

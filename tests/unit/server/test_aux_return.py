@@ -34,8 +34,9 @@ def test_rows_stand_beside_the_token_after_them():
     assert (prefill.note, decoded.note) == ("", DECODED) and prefill.index < decoded.index
     found = final_states([prefill, decoded], PROMPT + OUTPUT)
     assert {phase: positions.tolist() for phase, (positions, _) in found.items()} == {
-        Phase.PREFILL: [0, 1, 2, 3], Phase.VERIFY: [4, 5]
-    }  # fmt: skip
+        Phase.PREFILL: [0, 1, 2, 3],
+        Phase.VERIFY: [4, 5],
+    }
 
 
 def test_after_a_cached_or_chunked_beginning_the_rows_end_with_the_prompt():

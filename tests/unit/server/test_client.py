@@ -63,9 +63,10 @@ def test_generate_sends_what_was_asked_and_returns_what_came(server):
     _, path, body, _ = server.seen[-1]
     assert path == "/generate"
     assert body == {
-        "input_ids": [1, 2], "rid": "one",
+        "input_ids": [1, 2],
+        "rid": "one",
         "sampling_params": {"max_new_tokens": 2, "ignore_eos": True, "temperature": 0.0, "stop": ["x"]},
-    }  # fmt: skip
+    }
 
 
 def test_a_refusal_carries_the_servers_own_words(server):
@@ -183,13 +184,19 @@ def test_a_server_behind_a_tunnel_is_measured_and_nothing_of_it_is_changed(serve
     meta = {"spec_verify_ct": 3, "spec_num_correct_drafts": 4, "spec_correct_drafts_histogram": [1, 2]}
     server.answers["GET", "/server_info"] = (200, INFO)
     server.answers["POST", "/generate"] = lambda: (
-        200, {"output_ids": [1] * server.seen[-1][2]["sampling_params"]["max_new_tokens"], "meta_info": meta}
-    )  # fmt: skip
+        200,
+        {"output_ids": [1] * server.seen[-1][2]["sampling_params"]["max_new_tokens"], "meta_info": meta},
+    )
     near = tunnel(server.server_port)
     trials = measure(
-        [Arm("as served", lambda: attach(near))], [[1, 2], [3]], new_tokens=4, repeats=1, warmup_tokens=2,
-        interleaved=False, progress=lambda text: None,
-    )  # fmt: skip
+        [Arm("as served", lambda: attach(near))],
+        [[1, 2], [3]],
+        new_tokens=4,
+        repeats=1,
+        warmup_tokens=2,
+        interleaved=False,
+        progress=lambda text: None,
+    )
     assert [(trial.rounds, trial.correct_drafts, len(trial.output_ids)) for trial in trials] == [(3, 4, 4)] * 2
     assert {path.partition("?")[0] for _, path, *_ in server.seen} == {"/server_info", "/health", "/generate"}
 

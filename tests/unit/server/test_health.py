@@ -62,7 +62,13 @@ def test_statuses_in_words():
 def test_lines_appear_on_a_new_stage_or_after_a_while():
     lines = []
     show = quiet_lines(lines.append, every_s=10)
-    for elapsed, stage in [(0, "importing"), (1, "importing"), (2, "loading weights"), (9, "loading weights"),
-                           (12.5, "loading weights"), (13, "loading weights")]:  # fmt: skip
+    for elapsed, stage in [
+        (0, "importing"),
+        (1, "importing"),
+        (2, "loading weights"),
+        (9, "loading weights"),
+        (12.5, "loading weights"),
+        (13, "loading weights"),
+    ]:
         show(StartProgress(elapsed, stage, Path("/log")))
     assert [line.split(", ")[1].split(" s")[0] for line in lines] == ["0", "2", "12"]

@@ -154,9 +154,9 @@ def test_memory_is_counted_from_what_the_files_hold(pair, tmp_path):
     assert stored < weight_bytes(tmp_path, "auto") < stored + 1000  # the files as they are
     (tmp_path / "model-2.safetensors").write_bytes(b"not a header")
     assert weight_bytes(tmp_path, "float32") == 4400 + 12
-    (tmp_path / "config.json").write_text(json.dumps(
-        {"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64}
-    ))  # fmt: skip
+    (tmp_path / "config.json").write_text(
+        json.dumps({"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64})
+    )
     kv = 3 * 4 * 2 * (8 * 2)  # layers x bytes x (key and value) x (head size x heads)
     on_cpu = needed_bytes(tmp_path, None, "float32", "cpu")
     (tmp_path / "config.json").unlink()

@@ -42,9 +42,18 @@ def test_without_the_drivers_tool_its_device_files_are_counted(tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     ("chosen", "count"),
-    [(None, 8), ("", 0), ("-1", 0), ("3", 1), ("0,1,2,3", 4), ("0,-1,2", 1), ("GPU-5a,GPU-7b", 2), ("0, 1", 2),
-     ("MIG-a,MIG-b", 2)],
-)  # fmt: skip
+    [
+        (None, 8),
+        ("", 0),
+        ("-1", 0),
+        ("3", 1),
+        ("0,1,2,3", 4),
+        ("0,-1,2", 1),
+        ("GPU-5a,GPU-7b", 2),
+        ("0, 1", 2),
+        ("MIG-a,MIG-b", 2),
+    ],
+)
 def test_the_environment_hides_devices_as_cuda_reads_it(chosen, count):
     environment = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
     assert visible_gpus(environment, lambda: 8) == count
@@ -58,10 +67,18 @@ def test_more_names_than_devices_are_no_more_devices_and_unknown_stays_unknown()
 
 @pytest.mark.parametrize(
     ("flags", "count"),
-    [((), 1), (("--tp-size", "8"), 8), (("--tp-size=4", "--pp-size", "2"), 8), (("--tensor-parallel-size", "2"), 2),
-     (("--tp", "16", "--nnodes", "2"), 8), (("--tp-size", "8", "--tp-size", "4"), 4), (("--tp-size",), 1),
-     (("--tp-size", "many"), 1), (("--dp-size", "8", "--tp-size", "8", "--enable-dp-attention"), 8)],
-)  # fmt: skip
+    [
+        ((), 1),
+        (("--tp-size", "8"), 8),
+        (("--tp-size=4", "--pp-size", "2"), 8),
+        (("--tensor-parallel-size", "2"), 2),
+        (("--tp", "16", "--nnodes", "2"), 8),
+        (("--tp-size", "8", "--tp-size", "4"), 4),
+        (("--tp-size",), 1),
+        (("--tp-size", "many"), 1),
+        (("--dp-size", "8", "--tp-size", "8", "--enable-dp-attention"), 8),
+    ],
+)
 def test_the_flags_say_how_many_are_needed_on_this_node(flags, count):
     assert gpus_asked(flags) == count
 

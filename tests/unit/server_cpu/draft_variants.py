@@ -46,12 +46,24 @@ class Variant:
 
 
 BASE = {
-    "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "torch_dtype": "float32",
-    "vocab_size": VOCABULARY, "draft_vocab_size": REDUCED, "hidden_size": WIDTH, "intermediate_size": 96,
-    "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16, "hidden_act": "silu",
-    "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "bos_token_id": 0,
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "torch_dtype": "float32",
+    "vocab_size": VOCABULARY,
+    "draft_vocab_size": REDUCED,
+    "hidden_size": WIDTH,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "hidden_act": "silu",
+    "max_position_embeddings": CONTEXT,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
     "eos_token_id": 1,
-}  # fmt: skip
+}
 
 
 def reading(**changes: Any) -> Reading:
@@ -83,111 +95,184 @@ def window(keys: int) -> Reading:
 
 
 MIXED = Variant(
-    "mixed", (0, 3),
+    "mixed",
+    (0, 3),
     {
-        "eagle_config": {"norm_before_fc": True}, "norm_output": True, "head_dim": 24, "num_key_value_heads": 2,
+        "eagle_config": {"norm_before_fc": True},
+        "norm_output": True,
+        "head_dim": 24,
+        "num_key_value_heads": 2,
         "rope_theta": 500.0,
-        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                         "original_max_position_embeddings": 64},
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
     },
     {
-        "norm_output": reading(norm_output=False), "norm_before_fc": reading(norm_before_fc=False),
-        "rope scaling": plain_rope, "own embedding": by_the_file, "d2t": without("d2t"),
+        "norm_output": reading(norm_output=False),
+        "norm_before_fc": reading(norm_before_fc=False),
+        "rope scaling": plain_rope,
+        "own embedding": by_the_file,
+        "d2t": without("d2t"),
     },
     embedding=True,
-)  # fmt: skip
+)
 
 VARIANTS = (
     MIXED,
     Variant(  # beside settings that SGLang passes over
-        "plain", (0, 2, 4), {"norm_before_residual": True, "sliding_window": 8, "rope_theta": 1000.0},
+        "plain",
+        (0, 2, 4),
+        {"norm_before_residual": True, "sliding_window": 8, "rope_theta": 1000.0},
         {
-            "d2t": without("d2t"), "norm_output": reading(norm_output=True), "rope base": rope(theta=30.0),
-            "norm_before_residual": reading(norm_before_residual=True), "sliding_window": window(8),
+            "d2t": without("d2t"),
+            "norm_output": reading(norm_output=True),
+            "rope base": rope(theta=30.0),
+            "norm_before_residual": reading(norm_before_residual=True),
+            "sliding_window": window(8),
         },
     ),
     Variant(
-        "norms", (0, 2, 4),
+        "norms",
+        (0, 2, 4),
         {
-            "norm_output": True, "use_aux_norm": True, "draft_vocab_size": VOCABULARY, "max_position_embeddings": 128,
+            "norm_output": True,
+            "use_aux_norm": True,
+            "draft_vocab_size": VOCABULARY,
+            "max_position_embeddings": 128,
             "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
         },
         {
-            "norm_output": reading(norm_output=False), "fc_norm": reading(fc_norm=False), "rope scaling": plain_rope,
+            "norm_output": reading(norm_output=False),
+            "fc_norm": reading(fc_norm=False),
+            "rope scaling": plain_rope,
         },
         fc_norms=("aux_norm_low", "aux_norm_mid", "aux_norm_high"),
     ),
     Variant(
-        "biases", (0, 1, 3, 4),
+        "biases",
+        (0, 1, 3, 4),
         {
-            "bias": True, "attention_bias": True, "mlp_bias": True, "norm_before_fc": True, "rope_theta": 1000.0,
+            "bias": True,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "norm_before_fc": True,
+            "rope_theta": 1000.0,
             "rope_scaling": {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64},
         },
         {
-            "fc bias": reading(fc_bias=False), "o_proj bias": reading(output_bias=False),
-            "norm_before_fc": reading(norm_before_fc=False), "rope scaling": plain_rope,
-            "attention_bias": reading(attention_bias=True), "mlp_bias": reading(mlp_bias=True),
+            "fc bias": reading(fc_bias=False),
+            "o_proj bias": reading(output_bias=False),
+            "norm_before_fc": reading(norm_before_fc=False),
+            "rope scaling": plain_rope,
+            "attention_bias": reading(attention_bias=True),
+            "mlp_bias": reading(mlp_bias=True),
         },
         ignored={
-            **{f"midlayer.self_attn.{n}_proj.bias": (64,) for n in "qkv"}, "midlayer.mlp.gate_proj.bias": (96,),
-            "midlayer.mlp.up_proj.bias": (96,), "midlayer.mlp.down_proj.bias": (WIDTH,),
+            **{f"midlayer.self_attn.{n}_proj.bias": (64,) for n in "qkv"},
+            "midlayer.mlp.gate_proj.bias": (96,),
+            "midlayer.mlp.up_proj.bias": (96,),
+            "midlayer.mlp.down_proj.bias": (WIDTH,),
         },
     ),
     Variant(
-        "two layers", (0, 2, 4),
+        "two layers",
+        (0, 2, 4),
         {
-            "num_hidden_layers": 2, "fc_norm": True, "head_dim": 24, "num_key_value_heads": 2,
-            "draft_vocab_size": VOCABULARY, "tie_word_embeddings": True, "max_position_embeddings": 256,
-            "rope_theta": 1000.0, "rope_scaling": {"type": "dynamic", "factor": 3.0},
+            "num_hidden_layers": 2,
+            "fc_norm": True,
+            "head_dim": 24,
+            "num_key_value_heads": 2,
+            "draft_vocab_size": VOCABULARY,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 256,
+            "rope_theta": 1000.0,
+            "rope_scaling": {"type": "dynamic", "factor": 3.0},
         },
         {
-            "norm of the deeper layer": reading(deeper_norm="input_layernorm"), "fc_norm": reading(fc_norm=False),
-            "layers": reading(num_layers=1, windows=(None,)), "rope scaling": plain_rope,
-            "growth of the base": rope(flavour="specforge"), "tied head, own embedding": by_the_file,
+            "norm of the deeper layer": reading(deeper_norm="input_layernorm"),
+            "fc_norm": reading(fc_norm=False),
+            "layers": reading(num_layers=1, windows=(None,)),
+            "rope scaling": plain_rope,
+            "growth of the base": rope(flavour="specforge"),
+            "tied head, own embedding": by_the_file,
         },
-        first_layer="layers.0", fc_norms=("fc_norm.0", "fc_norm.1", "fc_norm.2"), embedding=True,
+        first_layer="layers.0",
+        fc_norms=("fc_norm.0", "fc_norm.1", "fc_norm.2"),
+        embedding=True,
         ignored={"layers.1.input_layernorm.weight": (WIDTH,)},
     ),
     Variant(
-        "narrow", (0, 2, 4),
+        "narrow",
+        (0, 2, 4),
         {
-            "hidden_size": 48, "target_hidden_size": WIDTH, "head_dim": 12, "num_key_value_heads": 1,
-            "rope_parameters": {"rope_type": "yarn", "rope_theta": 300.0, "factor": 8.0, "beta_fast": 8.0,
-                                "original_max_position_embeddings": 64, "mscale": 1.2, "mscale_all_dim": 0.3,
-                                "attention_factor": 2.0, "truncate": False},
+            "hidden_size": 48,
+            "target_hidden_size": WIDTH,
+            "head_dim": 12,
+            "num_key_value_heads": 1,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 300.0,
+                "factor": 8.0,
+                "beta_fast": 8.0,
+                "original_max_position_embeddings": 64,
+                "mscale": 1.2,
+                "mscale_all_dim": 0.3,
+                "attention_factor": 2.0,
+                "truncate": False,
+            },
         },
         {
-            "rope scaling": plain_rope, "scale of cosine and sine": rope(flavour="transformers", attention_factor=2.0),
+            "rope scaling": plain_rope,
+            "scale of cosine and sine": rope(flavour="transformers", attention_factor=2.0),
             "truncated ramp": rope(truncate=True),
         },
         embedding=True,
     ),
     Variant(
-        "head of the target", (0, 3),
+        "head of the target",
+        (0, 3),
         {
-            "draft_vocab_size": None, "target_hidden_size": WIDTH, "num_aux_hidden_states": 2, "rope_theta": 50.0,
+            "draft_vocab_size": None,
+            "target_hidden_size": WIDTH,
+            "num_aux_hidden_states": 2,
+            "rope_theta": 50.0,
             "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "alpha": 20.0, "rope_theta": 300.0},
         },
         {
-            "alpha": rope(alpha=None), "rope scaling": plain_rope, "outer base": rope(theta=50.0),
+            "alpha": rope(alpha=None),
+            "rope scaling": plain_rope,
+            "outer base": rope(theta=50.0),
             "own head": by_the_file,
         },
     ),
     Variant(  # a state as wide as the draft passes by fc and its norm; and RoPE spelt twice
-        "one slot", (3,),
+        "one slot",
+        (3,),
         {
-            "norm_before_fc": True, "original_max_position_embeddings": 64, "rope_theta": 500.0,
-            "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                             "original_max_position_embeddings": 256},
+            "norm_before_fc": True,
+            "original_max_position_embeddings": 64,
+            "rope_theta": 500.0,
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 256,
+            },
             "rope_parameters": {"rope_type": "default", "rope_theta": 30.0},
         },
         {
-            "fc": reading(skips_narrow_fc=False), "rope scaling": plain_rope,
+            "fc": reading(skips_narrow_fc=False),
+            "rope scaling": plain_rope,
             "inner original length": rope(original_max_position_embeddings=256),
             "other spelling": reading(rope=Rope(theta=30.0, flavour="sglang")),
         },
     ),
-)  # fmt: skip
+)
 
 
 def write_draft(folder: Path, variant: Variant, seed: int) -> None:
@@ -215,12 +300,16 @@ def _shapes(variant: Variant, config: Mapping[str, Any]) -> dict[str, tuple[int,
     for i in range(config["num_hidden_layers"]):
         layer, reads = (variant.first_layer, 2 * hidden) if i == 0 else (f"layers.{i}", hidden)
         parts = {
-            "self_attn.q_proj.weight": (query, reads), "self_attn.k_proj.weight": (key, reads),
-            "self_attn.v_proj.weight": (key, reads), "self_attn.o_proj.weight": (hidden, query),
-            "mlp.gate_proj.weight": (inner, hidden), "mlp.up_proj.weight": (inner, hidden),
-            "mlp.down_proj.weight": (hidden, inner), "hidden_norm.weight": (hidden,),
+            "self_attn.q_proj.weight": (query, reads),
+            "self_attn.k_proj.weight": (key, reads),
+            "self_attn.v_proj.weight": (key, reads),
+            "self_attn.o_proj.weight": (hidden, query),
+            "mlp.gate_proj.weight": (inner, hidden),
+            "mlp.up_proj.weight": (inner, hidden),
+            "mlp.down_proj.weight": (hidden, inner),
+            "hidden_norm.weight": (hidden,),
             "post_attention_layernorm.weight": (hidden,),
-        } | ({"input_layernorm.weight": (hidden,)} if i == 0 else {})  # fmt: skip
+        } | ({"input_layernorm.weight": (hidden,)} if i == 0 else {})
         parts |= {"self_attn.o_proj.bias": (hidden,)} if config.get("bias") else {}
         shapes |= {f"{layer}.{name}": shape for name, shape in parts.items()}
     nested = config["eagle_config"]

@@ -10,11 +10,19 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 LAYERS = 8  # the fewest that have SGLang's default layers
 _SHAPE = {
-    "vocab_size": cpu_pair.VOCABULARY, "hidden_size": cpu_pair.WIDTH, "intermediate_size": 128,
-    "num_hidden_layers": LAYERS, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-    "max_position_embeddings": 1024, "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": False,
+    "vocab_size": cpu_pair.VOCABULARY,
+    "hidden_size": cpu_pair.WIDTH,
+    "intermediate_size": 128,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 1024,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "tie_word_embeddings": False,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-}  # fmt: skip
+}
 _MODELS = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 FAMILIES = ("deepseek", *_MODELS)
 

@@ -169,9 +169,15 @@ def build(kernels, trees, lengths, topk, steps, nodes, mode):
     # SGLang hands over all but the last level's parents; a chain of one step has none.
     parents = torch.tensor([tree[0] for tree in trees]).view(batch, -1) if steps > 1 else torch.empty(batch, 0)
     kernels.build_tree_kernel_efficient_cpu(
-        parents.long(), torch.tensor([tree[1] for tree in trees]).view(batch, nodes - 1), torch.tensor(lengths),
-        *out.values(), topk, steps, nodes, mode,
-    )  # fmt: skip
+        parents.long(),
+        torch.tensor([tree[1] for tree in trees]).view(batch, nodes - 1),
+        torch.tensor(lengths),
+        *out.values(),
+        topk,
+        steps,
+        nodes,
+        mode,
+    )
     return out
 
 
@@ -266,9 +272,15 @@ def test_greedy_verification_against_all_paths(kernels, topk, steps, nodes):
 def test_walk_is_bounded_by_the_width_of_accept_index(kernels):
     predicts, index, number = torch.zeros(4, dtype=torch.int32), torch.full((1, 2), -1), torch.empty(1)
     kernels.verify_tree_greedy_cpu(
-        predicts, index, number, torch.tensor([[5, 6, 7, 8]]), torch.tensor([[0, 1, 2, 3]]),
-        torch.tensor([[1, 2, 3, -1]]), torch.full((1, 4), -1), torch.tensor([6, 7, 8, 9]),
-    )  # fmt: skip
+        predicts,
+        index,
+        number,
+        torch.tensor([[5, 6, 7, 8]]),
+        torch.tensor([[0, 1, 2, 3]]),
+        torch.tensor([[1, 2, 3, -1]]),
+        torch.full((1, 4), -1),
+        torch.tensor([6, 7, 8, 9]),
+    )
     assert index.tolist() == [[0, 1]] and number.tolist() == [1] and predicts.tolist() == [6, 7, 0, 0]
 
 
@@ -300,7 +312,10 @@ def test_tokens_rotate_within_each_request(kernels, chosen):
             expected += rotated
         ids = torch.tensor([token for own in tokens for token in own], dtype=torch.int64)
         kernels.rotate_input_ids_cpu(
-            ids, torch.tensor(starts), torch.tensor(lengths), torch.tensor(new).view(-1, 1),
+            ids,
+            torch.tensor(starts),
+            torch.tensor(lengths),
+            torch.tensor(new).view(-1, 1),
             torch.tensor(places) if chosen else None,
-        )  # fmt: skip
+        )
         assert ids.tolist() == expected

@@ -197,7 +197,11 @@ def test_make_lab_registers_the_kernel_and_opens_the_index(copy):
 
 
 def test_make_kernel_gpu_registers_the_other_kernel(copy):
-    assert make("kernel-gpu", cwd=copy).stdout.strip().split("|")[2:-1] == ["-m", "wiring.workbook.jupyter_kernel", "--gpu"]
+    assert make("kernel-gpu", cwd=copy).stdout.strip().split("|")[2:-1] == [
+        "-m",
+        "wiring.workbook.jupyter_kernel",
+        "--gpu",
+    ]
 
 
 @pytest.mark.parametrize("found", [True, False])

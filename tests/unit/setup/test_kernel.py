@@ -13,10 +13,19 @@ from wiring.workbook import jupyter_kernel as kernel
 from wiring.workbook.jupyter_kernel import CPU, GPU, kernel_environment, main, quiet_lab, register
 
 SHELL = {
-    "CUDA_VISIBLE_DEVICES": "0,1", "CUDA_HOME": "/usr/local/cuda", "LD_LIBRARY_PATH": "/usr/local/cuda/lib64",
-    "NCCL_IB_DISABLE": "1", "SGLANG_LOG_MS": "1", "HF_HOME": "/models/hf", "HF_TOKEN": "hf_secret",
-    "SGLANG_API_KEY": "secret", "PATH": "/usr/bin", "HOME": "/home/me", "MY_CUDA_NOTE": "no", "PLOTLY_RENDERER": "png",
-}  # fmt: skip
+    "CUDA_VISIBLE_DEVICES": "0,1",
+    "CUDA_HOME": "/usr/local/cuda",
+    "LD_LIBRARY_PATH": "/usr/local/cuda/lib64",
+    "NCCL_IB_DISABLE": "1",
+    "SGLANG_LOG_MS": "1",
+    "HF_HOME": "/models/hf",
+    "HF_TOKEN": "hf_secret",
+    "SGLANG_API_KEY": "secret",
+    "PATH": "/usr/bin",
+    "HOME": "/home/me",
+    "MY_CUDA_NOTE": "no",
+    "PLOTLY_RENDERER": "png",
+}
 
 
 def test_a_gpu_kernel_takes_the_gpus_variables_and_no_secret():

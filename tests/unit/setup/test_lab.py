@@ -58,9 +58,13 @@ def lab(tmp_path_factory, pytestconfig):
     log = checkout.parent / "lab.log"
     with log.open("w") as output:
         running = subprocess.Popen(
-            ["make", "lab", f"LAB=--no-browser --ServerApp.port={port}"], cwd=checkout, stdout=output, stderr=output,
-            env={**kept, "HOME": str(home)}, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["make", "lab", f"LAB=--no-browser --ServerApp.port={port}"],
+            cwd=checkout,
+            stdout=output,
+            stderr=output,
+            env={**kept, "HOME": str(home)},
+            stdin=subprocess.DEVNULL,
+        )
     try:
         deadline = time.monotonic() + 400
         while not (found := ADDRESS.search(log.read_text())):
@@ -103,9 +107,12 @@ def test_the_kernel_is_registered_in_this_environment_alone(lab):
 def run(lab: Lab, kernel: str, cells: list[str]) -> str:
     """Start a kernel in Lab, run cells, end it; all that was printed. Fails the test where a cell does."""
     made = httpx.post(
-        f"http://127.0.0.1:{lab.port}/api/kernels", params={"token": lab.token}, trust_env=False, timeout=60,
+        f"http://127.0.0.1:{lab.port}/api/kernels",
+        params={"token": lab.token},
+        trust_env=False,
+        timeout=60,
         json={"name": kernel, "path": "notebooks"},
-    ).json()  # fmt: skip
+    ).json()
     place = f"127.0.0.1:{lab.port}/api/kernels/{made['id']}"
     channel = create_connection(f"ws://{place}/channels?token={lab.token}", timeout=120)
     printed = ""
@@ -114,9 +121,11 @@ def run(lab: Lab, kernel: str, cells: list[str]) -> str:
             name = uuid.uuid4().hex
             header = {"msg_id": name, "msg_type": "execute_request", "username": "", "session": name, "version": "5.3"}
             content = {"code": code, "silent": False}
-            channel.send(json.dumps(
-                {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
-            ))  # fmt: skip
+            channel.send(
+                json.dumps(
+                    {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+                )
+            )
             waits_for = {"reply", "idle"}  # from two sockets: the reply may overtake what the cell printed
             while waits_for:
                 told = json.loads(channel.recv())

@@ -33,10 +33,13 @@ def draft():
     return Eagle3Draft.from_checkpoint(read_draft(DATA / "tiny" / "draft"), *ends)
 
 
-@pytest.mark.parametrize(("name", "names", "layout"), [
-    ("03_as_served", ("moved by one slot",), (3, 31, 59)),
-    ("04_config", ("same",), (0, 3, 31)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "names", "layout"),
+    [
+        ("03_as_served", ("moved by one slot",), (3, 31, 59)),
+        ("04_config", ("same",), (0, 3, 31)),
+    ],
+)
 def test_a_recorded_capture_is_named_phase_by_phase(reference, name, names, layout):
     """The layouts that SGLang 0.5.23 serves for these drafts by its rule, `wiring.engines.sglang`."""
     captured = cap.load(RECORDED / f"{name}.safetensors")

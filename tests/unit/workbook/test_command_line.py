@@ -216,11 +216,17 @@ def test_clean_wants_to_know_which(call, runs):
         (("search", "--draft", "nowhere", "--target", "nowhere"), "say what to search on"),
         (("patch", "plan", "--sglang", "nowhere"), "no such folder"),
         (("patch", "apply", "--layout", "0,3,31"), "belong together"),
-        (("patch", "apply",), "never written"),
+        (
+            (
+                "patch",
+                "apply",
+            ),
+            "never written",
+        ),
         (("patch", "undo", "--out", "."), "not a cured copy"),
         (("patch", "apply", "--no-such-option"), "No such option"),
     ],
-)  # fmt: skip
+)
 def test_a_problem_is_told_to_programs_too(call, words, message):
     status, out, err = call(*words, "--json")
     told = json.loads(out)["error"]

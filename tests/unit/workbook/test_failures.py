@@ -166,7 +166,9 @@ def test_a_folder_has_one_chain_and_sigkill_of_it_takes_everything_along(toy, st
 
 def test_sigkill_of_the_worker_is_told_and_its_kernel_goes(toy, started):
     chain, whole = started
-    worker = next(process for process in descendants(chain.pid) if "wiring.workbook.notebook_worker" in process.cmdline())
+    worker = next(
+        process for process in descendants(chain.pid) if "wiring.workbook.notebook_worker" in process.cmdline()
+    )
     worker.kill()
     _, said = chain.communicate(timeout=ENDED_WITHIN_S)
     assert chain.returncode == 1
@@ -178,7 +180,10 @@ def test_sigkill_of_the_worker_is_told_and_its_kernel_goes(toy, started):
 
 def test_the_worker_ends_without_an_order():
     worker = subprocess.run(
-        [sys.executable, "-m", "wiring.workbook.notebook_worker"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30,
+        [sys.executable, "-m", "wiring.workbook.notebook_worker"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert worker.returncode != 0

@@ -21,7 +21,10 @@ def test_each_figure_comes_from_its_artefact(run):
     assert evidence.setting.served_layout == {"prefill": (3, 31, 59), "verify": (3, 31, 59), "draft_extend": None}
     assert [(a.name, a.asked, a.resolved) for a in evidence.arguments] == [("steps", 5, 5), ("draft_tokens", 8, 6)]
     assert {(a.side, a.text, a.accuracy) for a in evidence.accuracy} == {
-        ("T", "held_out", 0.77), ("T", "served", 0.8), ("S", "served", 0.1)}  # fmt: skip
+        ("T", "held_out", 0.77),
+        ("T", "served", 0.8),
+        ("S", "served", 0.1),
+    }
     assert [(a.accept_length, a.by_position) for a in evidence.acceptance] == [(1.06, (0.5,))]
     assert [(s.arm, s.tok_per_s, s.speedup) for s in evidence.speed] == [("plain", 16, None), ("draft", 14, 0.9)]
 
@@ -30,7 +33,10 @@ def test_the_cured_server_is_held_against_the_replay(run):
     evidence = evidence_of_run(run, cured=True)
     assert evidence.setting.served_layout["verify"] == (0, 3, 31)
     assert [(s.phase, s.slot, s.boundary, s.wanted, s.transform) for s in evidence.slots] == [
-        ("verify", 0, 0, 0, "raw"), ("verify", 1, 3, 3, "raw"), ("verify", 2, 32, 31, "normed")]  # fmt: skip
+        ("verify", 0, 0, 0, "raw"),
+        ("verify", 1, 3, 3, "raw"),
+        ("verify", 2, 32, 31, "normed"),
+    ]
     assert [a.accept_length for a in evidence.acceptance] == [2.8]
     assert [(s.arm, s.tok_per_s) for s in evidence.speed] == [("plain", 16), ("draft", 36)]
 

@@ -71,9 +71,10 @@ def test_the_limit_is_json(limit):
 
 def test_a_case_that_serves_trees_needs_a_sweep(case):
     asked = case.profile.speculation.model_copy(update={"topk": 4})
-    trees = type(case)(case.profile.model_copy(update={"speculation": asked}), *(
-        getattr(case, name) for name in ("folder", "recorded", "measure", "standalone")
-    ))  # fmt: skip
+    trees = type(case)(
+        case.profile.model_copy(update={"speculation": asked}),
+        *(getattr(case, name) for name in ("folder", "recorded", "measure", "standalone")),
+    )
     measured, costs = (case.read_recorded(name, Measurement) for name in ("05_measured", "05_costs"))
     with pytest.raises(WiringError, match="needs a chain"):
         case_limit(trees, measured, costs)

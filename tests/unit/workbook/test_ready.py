@@ -47,9 +47,11 @@ def test_a_profile_for_gpus_has_its_flags_held_against_them():
 
 @pytest.mark.parametrize(
     ("field", "algorithm", "words"),
-    [("url", None, "runs without a draft .expected EAGLE3, found none"),
-     ("plain_url", "EAGLE3", "this server drafts, so it is no baseline")],
-)  # fmt: skip
+    [
+        ("url", None, "runs without a draft .expected EAGLE3, found none"),
+        ("plain_url", "EAGLE3", "this server drafts, so it is no baseline"),
+    ],
+)
 def test_the_two_addresses_are_not_mixed_up(field, algorithm, words):
     with pytest.raises(WiringError, match=f"^mine.yaml, field engine.{field}: http://h:1: .*{words}"):
         check_ready(profile(**{field: "http://h:1"}), FILE, attach=attaching(algorithm))

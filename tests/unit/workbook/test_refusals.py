@@ -98,9 +98,18 @@ def test_texts_of_the_command_line(kind, text, value):
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("int", "3.0"), ("int", "x"), ("bool", "yes"), ("bool", "1"), ("list[int]", "0,3"), ("list[int]", "[0.5]"),
-     ("float", "NaN"), ("float", "Infinity"), ("int", "true")],
-)  # fmt: skip
+    [
+        ("int", "3.0"),
+        ("int", "x"),
+        ("bool", "yes"),
+        ("bool", "1"),
+        ("list[int]", "0,3"),
+        ("list[int]", "[0.5]"),
+        ("float", "NaN"),
+        ("float", "Infinity"),
+        ("int", "true"),
+    ],
+)
 def test_texts_of_another_type(kind, text):
     with pytest.raises(WiringError, match="wrong type"):
         parse_value(Parameter("p", kind, None), text)

@@ -10,14 +10,25 @@ CASE = "data/evidence/case-study.json"
 
 
 def start(pytestconfig, *words, stdout):
-    return subprocess.Popen([sys.executable, "-m", "wiring", *words], stdout=stdout, stderr=subprocess.PIPE, text=True,
-                            cwd=pytestconfig.rootpath)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "wiring", *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=pytestconfig.rootpath,
+    )
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [(("diagnose", "--schema"), 0), (("diagnose", CASE), 1), (("diagnose", CASE, "--json"), 1),
-                          (("layout",), 0), (("compare", "none", "none"), 2)],
-)  # fmt: skip
+    ("words", "status"),
+    [
+        (("diagnose", "--schema"), 0),
+        (("diagnose", CASE), 1),
+        (("diagnose", CASE, "--json"), 1),
+        (("layout",), 0),
+        (("compare", "none", "none"), 2),
+    ],
+)
 def test_a_reader_that_is_gone_changes_no_exit_status(pytestconfig, words, status):
     running = start(pytestconfig, *words, stdout=subprocess.PIPE)
     running.stdout.close()  # before anything was written
@@ -29,9 +40,12 @@ def test_a_reader_that_is_gone_changes_no_exit_status(pytestconfig, words, statu
 
 @pytest.mark.parametrize(
     ("words", "before"),
-    [(("diagnose", "--schema"), ""), (("lint", "--draft", "data/tiny/draft"), ""),
-     (("diagnose", "/none.json", "--json"), "wiring: /none.json: the evidence cannot be read (found No such file")],
-)  # fmt: skip
+    [
+        (("diagnose", "--schema"), ""),
+        (("lint", "--draft", "data/tiny/draft"), ""),
+        (("diagnose", "/none.json", "--json"), "wiring: /none.json: the evidence cannot be read (found No such file"),
+    ],
+)
 def test_a_full_disk_is_told(pytestconfig, words, before):
     with open("/dev/full", "w") as full:
         running = start(pytestconfig, *words, stdout=full)
@@ -41,8 +55,14 @@ def test_a_full_disk_is_told(pytestconfig, words, before):
 
 
 def shell(pytestconfig, command, **environment):
-    return subprocess.run(["bash", "-c", command], cwd=pytestconfig.rootpath, capture_output=True, text=True,
-                          env={**os.environ, "PYTHON": sys.executable, **environment}, timeout=120)  # fmt: skip
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=pytestconfig.rootpath,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": sys.executable, **environment},
+        timeout=120,
+    )
 
 
 def test_without_a_stdout_or_with_a_poor_one_it_works_as_well(pytestconfig):

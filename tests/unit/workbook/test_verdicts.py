@@ -43,9 +43,13 @@ def test_no_evidence_is_kept_as_no_verdict():
 
 def test_rungs_keep_their_setting_and_rates():
     built = ladder(
-        plain_tok_per_s=90.0, setting=Speculation(5, 1, 6), price=Estimate(2.96, 0.0), today=Served(1.53, 46.7),
-        cured=Served(1.8, 54.8), draft_share=1 / 61,
-    )  # fmt: skip
+        plain_tok_per_s=90.0,
+        setting=Speculation(5, 1, 6),
+        price=Estimate(2.96, 0.0),
+        today=Served(1.53, 46.7),
+        cured=Served(1.8, 54.8),
+        draft_share=1 / 61,
+    )
     today, cured, *_ = rung_rows(built)
     assert (today.name, today.steps, today.tok_per_s, today.measured) == ("today", 5, 46.7, True)
     assert cured.speedup == pytest.approx(54.8 / 90.0)

@@ -18,9 +18,21 @@ SWAPPED, ROTATED, MOVED, PERMUTED = "swapped", "rotated", "moved by one slot", "
 EMBEDDING_MOVED, SLOT_COUNT, OTHER = "embedding in the wrong slot", "slot count", "other layers"
 PARTIAL, DRIFTED, SHIFTED, IN_BETWEEN = "partial sum", "drift", "shifted", "between layers"
 _KINDS = {
-    DEFAULT: 1, OTHER: 1, MOVED: 1, OFF_UP: 2, OFF_DOWN: 2, SWAPPED: 3, ROTATED: 3, PERMUTED: 3, EMBEDDING_MOVED: 3,
-    SLOT_COUNT: 3, PARTIAL: 4, DRIFTED: 6, SHIFTED: 14, IN_BETWEEN: 1,
-}  # fmt: skip
+    DEFAULT: 1,
+    OTHER: 1,
+    MOVED: 1,
+    OFF_UP: 2,
+    OFF_DOWN: 2,
+    SWAPPED: 3,
+    ROTATED: 3,
+    PERMUTED: 3,
+    EMBEDDING_MOVED: 3,
+    SLOT_COUNT: 3,
+    PARTIAL: 4,
+    DRIFTED: 6,
+    SHIFTED: 14,
+    IN_BETWEEN: 1,
+}
 _WRONG_POINT = 5  # every transform: the state was taken before or after a norm or a scale
 
 

@@ -18,6 +18,7 @@ __all__ = ["SYMPTOMS", "Letter", "Meaning", "Symptom", "complete", "symptoms_of"
 
 _READERS = (lint, facts, accuracy, slots, acceptance, prediction, contrasts, cost, unused)
 
+
 def symptoms_of(evidence: Evidence) -> tuple[Symptom, ...]:
     """Every symptom that the evidence decides, one of each name, sorted by name.
 

@@ -13,8 +13,14 @@ from wiring.logs.evidence import Accuracy, Evidence
 LOW = 0.5  # published EAGLE-3 drafts are right at depth 0 in 0.6 to 0.8 of the cases
 SAME_TEXT, OTHER_TEXT = 0.85, 0.7  # shares of the expected figure below which it is called lower
 _CHECKPOINT = (3, 8, 9, 10, 11, 13)  # kinds of fault in a draft's files, and what facts show of them
-_BROKEN = ("map_missing", "map_changed", "map_arbitrary", "embedding_differs", "tensors_unused",
-           "draft_quantised_unasked")  # fmt: skip
+_BROKEN = (
+    "map_missing",
+    "map_changed",
+    "map_arbitrary",
+    "embedding_differs",
+    "tensors_unused",
+    "draft_quantised_unasked",
+)
 COLLAPSE = 0.6  # of the accuracy one depth before; drafts trained on their own states lose a few percent
 
 
@@ -40,8 +46,9 @@ def symptoms(evidence: Evidence) -> Iterator[Symptom]:
             for name in ("accuracy_below_claim", "training_accuracy_low"):
                 yield Symptom(name, False, 0.5, "T", text, curve.source)
     by_text = {curve.text: curve for curve in reversed(measured)}
-    no_text = any(symptom.present and symptom.name in ("random_prompts", "text_loops")
-                  for symptom in facts.symptoms(evidence))  # fmt: skip
+    no_text = any(
+        symptom.present and symptom.name in ("random_prompts", "text_loops") for symptom in facts.symptoms(evidence)
+    )
     for other in ("held_out", "training"):
         if no_text:
             break  # what was served is no text to compare with

@@ -81,7 +81,10 @@ _BY_HAND: dict[str, tuple[Letter, float, float, str]] = {
     "first_position_low": ("P", 2, 3, "the first draft is accepted far less often than the draft alone is right"),
     "later_positions_low": ("P", 4, 4, "the first draft is as good as it should be, later ones are not"),
     "first_round_below_training": (
-        "P", 3, 3, "the first round after the prefill already accepts less than the draft alone along the same text"
+        "P",
+        3,
+        3,
+        "the first round after the prefill already accepts less than the draft alone along the same text",
     ),
     "accept_below_training": ("P", 2, 4, "the accept length is below what the draft alone predicts"),
     "accept_below_served_states": ("P", 3, 4, "the accept length is below what the draft does on the served states"),
@@ -148,7 +151,7 @@ _BY_HAND: dict[str, tuple[Letter, float, float, str]] = {
     "dear_without_drafts": ("R", 5, 3, "rounds without drafts are already slower than plain steps"),
     "slower_at_equal_acceptance": ("R", 5, 2, "another setting is faster at the same accept length"),
     "speedup_falls_with_batch": ("R", 3, 1, "the speed-up falls with the batch size"),
-}  # fmt: skip
+}
 
 SYMPTOMS: Mapping[str, Meaning] = MappingProxyType(
     {name: Meaning(*meaning) for name, meaning in _BY_HAND.items()}

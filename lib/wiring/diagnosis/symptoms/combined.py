@@ -12,12 +12,15 @@ ONE_OF = {
     # positions are off everywhere (in the checkpoint's own config: without a server as well), beyond some length, or
     # behind an image
     "positions_tell": (
-        "first_round_below_training", "falls_with_prompt_length", "falls_with_images", "accuracy_low",
+        "first_round_below_training",
+        "falls_with_prompt_length",
+        "falls_with_images",
+        "accuracy_low",
         "accuracy_below_claim",
     ),
     # rows are mixed up where a graph is replayed, or where there are several requests
     "graph_or_batch_tells": ("falls_with_cuda_graphs", "falls_with_batch"),
-}  # fmt: skip
+}
 
 
 def symptoms(found: tuple[Symptom, ...]) -> Iterator[Symptom]:

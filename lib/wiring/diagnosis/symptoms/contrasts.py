@@ -155,8 +155,11 @@ def _arms(
             rest = {name: value for name, value in record.condition.items() if name not in beside}
             groups[repr(sorted(rest.items()))].append(record)
     for _, group in sorted(groups.items()):
-        arms = [(value, pooled) for value, rows in _by_value(group, condition)
-                if (pooled := pool(rows, contrast.design)) is not None]  # fmt: skip
+        arms = [
+            (value, pooled)
+            for value, rows in _by_value(group, condition)
+            if (pooled := pool(rows, contrast.design)) is not None
+        ]
         if len(arms) > 1:
             yield group[0].condition, arms
 

@@ -121,8 +121,9 @@ def _batch(row: Speed, evidence: Evidence) -> int:
 def _dear(cost: RoundCost, evidence: Evidence) -> Iterator[Symptom]:
     text = f"a round costs {cost.ratio:.2f} plain steps ({cost.how})"
     if cost.steps == 0:
-        yield Symptom("dear_without_drafts", cost.ratio > TOLERANCE, 1.0, "R", f"without drafts {text}",
-                      cost.row.source)  # fmt: skip
+        yield Symptom(
+            "dear_without_drafts", cost.ratio > TOLERANCE, 1.0, "R", f"without drafts {text}", cost.row.source
+        )
         return
     if cost.allowed is None or _batch(cost.row, evidence) > BATCH:
         return
@@ -183,8 +184,13 @@ def _equal_acceptance(evidence: Evidence) -> Iterator[Symptom]:
     for row in evidence.speed:
         if row.arm == "draft" and row.tok_per_s and row.accept_length:
             arms[repr(row.condition)].append(row)
-    means = sorted(((mean(r.tok_per_s for r in rows), mean(r.accept_length for r in rows), rows[0])
-                    for _, rows in sorted(arms.items())), key=lambda one: one[:2])  # fmt: skip
+    means = sorted(
+        (
+            (mean(r.tok_per_s for r in rows), mean(r.accept_length for r in rows), rows[0])
+            for _, rows in sorted(arms.items())
+        ),
+        key=lambda one: one[:2],
+    )
     alike = defaultdict(list)  # what does other work is not compared: the hours and batches of a log are thousands
     for one in means:
         alike[_key({n: v for n, v in one[-1].condition.items() if n in _NOT_ALIKE})].append(one)
@@ -205,8 +211,14 @@ def _equal_acceptance(evidence: Evidence) -> Iterator[Symptom]:
 
 def _by_batch(evidence: Evidence) -> Iterator[Symptom]:
     """The speed-up at the smallest batch against the one at the largest."""
-    rows = sorted(((_batch(c.row, evidence), c.speedup, c.row.source) for c in round_costs(evidence)
-                   if c.speedup and "batch" in c.row.condition), key=lambda one: (one[0], -one[1], one[2]))  # fmt: skip
+    rows = sorted(
+        (
+            (_batch(c.row, evidence), c.speedup, c.row.source)
+            for c in round_costs(evidence)
+            if c.speedup and "batch" in c.row.condition
+        ),
+        key=lambda one: (one[0], -one[1], one[2]),
+    )
     if len(rows) < 2 or rows[0][0] == rows[-1][0]:
         return
     (small, best, _), (large, worst, source) = rows[0], rows[-1]

@@ -71,10 +71,15 @@ ROWS = (
     _yes("other_head_fine", "other_head_fine"),
 )
 _DEPARTS = {  # where the engine's draft departs from a reference forward, and what that is
-    "embedding": "embedding_differs", "weights": "draft_weights_differ", "norm": "draft_norm_differs",
-    "residual": "draft_norm_differs", "rotation": "draft_rotation_differs", "attention": "draft_attention_differs",
-    "cache rows": "draft_rows_differ", "map": "map_changed",
-}  # fmt: skip
+    "embedding": "embedding_differs",
+    "weights": "draft_weights_differ",
+    "norm": "draft_norm_differs",
+    "residual": "draft_norm_differs",
+    "rotation": "draft_rotation_differs",
+    "attention": "draft_attention_differs",
+    "cache rows": "draft_rows_differ",
+    "map": "map_changed",
+}
 
 
 def symptoms(evidence: Evidence) -> Iterator[Symptom]:

@@ -25,8 +25,11 @@ def main(evidence: Evidence, design: float = OTHER_PROMPTS) -> Accepted | None:
     for record in evidence.acceptance:
         arm = {name: value for name, value in record.condition.items() if name not in SPLITS}
         arms[repr(sorted(arm.items()))].append(record)
-    found = [(*_other_text(records[0]), pooled) for _, records in sorted(arms.items())
-             if (pooled := pool(records, design)) is not None]  # fmt: skip
+    found = [
+        (*_other_text(records[0]), pooled)
+        for _, records in sorted(arms.items())
+        if (pooled := pool(records, design)) is not None
+    ]
     return min(found, key=lambda one: (*one[:-1], one[-1].drafts.value))[-1] if found else None
 
 

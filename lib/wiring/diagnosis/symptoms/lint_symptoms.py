@@ -16,9 +16,14 @@ from wiring.logs.evidence import Argument, Evidence
 
 LINTED = (1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13, 21)  # kinds that lint can find in files and arguments
 FILES = (  # what lint looks at as well; less sure, for it needs the tensors and a running server's arguments
-    "arguments_changed", "algorithm_differs", "layer_ids_ignored", "map_missing", "map_arbitrary", "embedding_differs",
+    "arguments_changed",
+    "algorithm_differs",
+    "layer_ids_ignored",
+    "map_missing",
+    "map_arbitrary",
+    "embedding_differs",
     "tensors_unused",
-)  # fmt: skip
+)
 LINT_SAW = 0.5
 _NOT_ASKED = ("", "none", "auto")  # the server was left to choose
 _ALIASES = {"nextn": "eagle"}

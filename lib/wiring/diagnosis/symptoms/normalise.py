@@ -66,8 +66,9 @@ def _shared(conditions: Iterable[Any]) -> dict[str, Any]:
     if len(conditions) < 2:
         return {}
     first, *others = conditions
-    return {name: value for name, value in first.items()
-            if all(name in other and other[name] == value for other in others)}  # fmt: skip
+    return {
+        name: value for name, value in first.items() if all(name in other and other[name] == value for other in others)
+    }
 
 
 def _without(record: Record, frame: dict[str, Any]) -> Record:

@@ -134,8 +134,9 @@ def _first(measured: Accepted, curve: Curve | None) -> Symptom | None:
     if curve is None:
         if first is None or first.low < 0.5:
             return None
-        return Symptom("first_position_low", False, 0.8, "P", f"the first draft is accepted in {first}",
-                       measured.source)  # fmt: skip
+        return Symptom(
+            "first_position_low", False, 0.8, "P", f"the first draft is accepted in {first}", measured.source
+        )
     found = below(measured.first_at_most, curve.at(0), _margin(curve))
     if found is None or (not found and first is None):
         return None

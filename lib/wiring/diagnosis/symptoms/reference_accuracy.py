@@ -17,8 +17,7 @@ _TEXTS = ("served", "held_out", "training", "other")  # the nearer to what the s
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy at depth 0, 1, ...; `claimed`: the trainer's. `conditional`: among rows whose earlier depths were right.
-    """
+    """Accuracy at depth 0, 1, ...; `claimed`: the trainer's. `conditional`: among rows whose earlier depths were right."""
 
     side: Literal["T", "S"]
     text: str

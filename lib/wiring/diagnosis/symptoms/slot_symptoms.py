@@ -47,8 +47,9 @@ def _layout(rows: list[Slot], trained: Sequence[int] | None, depth: int, phase: 
         return
     for row in rows:  # some slots are not known: those that are speak for themselves
         if row.boundary is not None and row.wanted is not None and row.boundary != row.wanted:
-            yield from layout_symptoms((row.wanted,), (row.boundary,), depth, f"{phase}, slot {row.slot}", "C",
-                                       row.source)  # fmt: skip
+            yield from layout_symptoms(
+                (row.wanted,), (row.boundary,), depth, f"{phase}, slot {row.slot}", "C", row.source
+            )
 
 
 def _state(rows: list[Slot], phase: str) -> Iterator[Symptom]:
@@ -70,8 +71,11 @@ def _state(rows: list[Slot], phase: str) -> Iterator[Symptom]:
     told = [r for r in rows if r.ranks_agree is not None]
     if told:
         yield from say("ranks_differ", [r for r in told if not r.ranks_agree], "ranks")
-    normed = [(r, c, n) for r in rows if r.boundary in (None, r.wanted) and (c := _cosine(r)) is not None
-              and (n := _norm(r)) is not None]  # fmt: skip
+    normed = [
+        (r, c, n)
+        for r in rows
+        if r.boundary in (None, r.wanted) and (c := _cosine(r)) is not None and (n := _norm(r)) is not None
+    ]
     if normed:
         off = [r for r, c, n in normed if c >= DIRECTION and not NORM[0] <= n <= NORM[1]]
         yield from say("norm_ratio_off", off, "norm", all(c >= DIRECTION for _, c, _ in normed))
@@ -83,8 +87,11 @@ def _drift(rows: list[Slot], phase: str) -> Iterator[Symptom]:
     named = [r for r in rows if r.transform == DRIFTED]
     if named:
         yield Symptom("drift_with_depth", True, 1.0, "C", f"{phase}: slot {named[0].slot} drifts", named[0].source)
-    here = [(r, c) for r in rows if r.wanted is not None and r.boundary in (None, r.wanted) and not r.shift
-            and (c := _cosine(r)) is not None]  # fmt: skip
+    here = [
+        (r, c)
+        for r in rows
+        if r.wanted is not None and r.boundary in (None, r.wanted) and not r.shift and (c := _cosine(r)) is not None
+    ]
     if not here:
         return
     curve = [(r.wanted, c) for r, c in sorted(here, key=lambda one: (one[0].wanted, one[0].slot))]
@@ -93,12 +100,18 @@ def _drift(rows: list[Slot], phase: str) -> Iterator[Symptom]:
     if min(cosines) >= RIGHT:
         yield Symptom("drift_with_depth", False, sure, "C", text, here[0][0].source)
         yield Symptom("rotated_state", False, sure, "C", text, here[0][0].source)
-    elif len(curve) >= 2 and cosines[0] - cosines[-1] >= 0.05 and all(
-        a >= b - 0.01 for a, b in zip(cosines, cosines[1:], strict=False)
-    ) and cosines[-1] > NOTHING:  # fmt: skip
+    elif (
+        len(curve) >= 2
+        and cosines[0] - cosines[-1] >= 0.05
+        and all(a >= b - 0.01 for a, b in zip(cosines, cosines[1:], strict=False))
+        and cosines[-1] > NOTHING
+    ):
         yield Symptom("drift_with_depth", True, 1.0, "C", text, here[0][0].source)
-    lost = [r for r, c in here if c < NOTHING and (n := _norm(r)) is not None and NORM[0] <= n <= NORM[1]
-            and r.boundary is None]  # fmt: skip
+    lost = [
+        r
+        for r, c in here
+        if c < NOTHING and (n := _norm(r)) is not None and NORM[0] <= n <= NORM[1] and r.boundary is None
+    ]
     if lost:
         yield Symptom("rotated_state", True, 1.0, "C", f"{text}, norms as they should be", lost[0].source)
 

@@ -49,10 +49,14 @@ def values_of(assumed: Assumed, positions: int) -> dict[str, Any]:
     known = assumed.conditional
     shares = {f"accept_{k + 1}": float(known[min(k, len(known) - 1)]) for k in range(positions)}
     return shares | dict(
-        steps=assumed.steps, draft_tokens=assumed.draft_tokens, resolved=assumed.resolved, draft=float(assumed.draft),
-        verify=float(assumed.verify), token=float(assumed.token),
+        steps=assumed.steps,
+        draft_tokens=assumed.draft_tokens,
+        resolved=assumed.resolved,
+        draft=float(assumed.draft),
+        verify=float(assumed.verify),
+        token=float(assumed.token),
         plain_tok_per_s=round(float(assumed.plain_tok_per_s), 3),
-    )  # fmt: skip
+    )
 
 
 def assumed_of(values: Mapping[str, Any], positions: int) -> Assumed:

@@ -29,8 +29,13 @@ def evidence_board(cases: Mapping[str, Evidence]) -> ipywidgets.VBox:
         verdict = board.without(verdicts[case], left_out) if left_out else verdicts[case]
         aside = note(f"set aside: {', '.join(sorted(left_out))}") if left_out else ""
         words.value = f"{board.in_words(verdict)} {aside}"
-        put(output, board.kinds_of_evidence(cases[case], verdict), board.ranking(verdict),
-            board.kind_in_words(verdict, kind), board.for_and_against(verdict, kind))  # fmt: skip
+        put(
+            output,
+            board.kinds_of_evidence(cases[case], verdict),
+            board.ranking(verdict),
+            board.kind_in_words(verdict, kind),
+            board.for_and_against(verdict, kind),
+        )
 
     first = next(iter(cases))
     kinds = board.by_rank(verdicts[first])

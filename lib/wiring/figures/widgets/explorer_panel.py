@@ -30,11 +30,14 @@ def layout_explorer(explorer: LayoutExplorer, marks: Mapping[str, Layout]) -> ip
     start = next(iter(marks.values()))
     sliders = {
         f"slot_{slot}": ipywidgets.SelectionSlider(
-            options=explorer.boundaries, value=start[slot], description=f"slot {slot}", continuous_update=False,
+            options=explorer.boundaries,
+            value=start[slot],
+            description=f"slot {slot}",
+            continuous_update=False,
             layout=ipywidgets.Layout(width="600px"),
         )
         for slot in range(explorer.slots)
-    }  # fmt: skip
+    }
     controls = Controls(changed, **sliders)
     buttons = []
     for name, layout in marks.items():

@@ -27,8 +27,9 @@ def patch_panel(bench: PatchSession) -> ipywidgets.VBox:
     form = ipywidgets.ToggleButtons(options=[(str(one), one) for one in bench.forms], description="form")
     where = ipywidgets.Dropdown(
         options=[("a copy in the run folder", False), ("outside the run folder (asks first)", True)],
-        description="apply to", layout=_WIDE,
-    )  # fmt: skip
+        description="apply to",
+        layout=_WIDE,
+    )
     folder = ipywidgets.Text(description="copy in", placeholder="folder for the cured copy of the draft", layout=_WIDE)
     buttons = {name: ipywidgets.Button(description=name.capitalize()) for name in ("apply", "prove", "undo")}
     yes = ipywidgets.Button(description="Yes, write these", button_style="danger")
@@ -56,8 +57,13 @@ def patch_panel(bench: PatchSession) -> ipywidgets.VBox:
     def agreed() -> None:
         bench.apply_outside(pending.pop())
 
-    actions = {buttons["apply"]: apply, buttons["prove"]: bench.prove, buttons["undo"]: bench.undo, yes: agreed,
-               no: pending.clear}  # fmt: skip
+    actions = {
+        buttons["apply"]: apply,
+        buttons["prove"]: bench.prove,
+        buttons["undo"]: bench.undo,
+        yes: agreed,
+        no: pending.clear,
+    }
     for button, action in actions.items():
         button.on_click(lambda _, action=action: guarded(action, error, refresh))
     form.observe(lambda move: put(diff, bench.diff(move["new"])), names="value")

@@ -65,8 +65,13 @@ def server_panel(bench: ServerSession) -> ipywidgets.VBox:
         bench.may_send = move["new"]
         refresh()
 
-    actions = {buttons["attach"]: attach, buttons["start"]: start, buttons["read"]: bench.read,
-               buttons["send"]: bench.send, stop: bench.stop}  # fmt: skip
+    actions = {
+        buttons["attach"]: attach,
+        buttons["start"]: start,
+        buttons["read"]: bench.read,
+        buttons["send"]: bench.send,
+        stop: bench.stop,
+    }
     for button, action in actions.items():
         button.on_click(lambda _, action=action: guarded(action, error, refresh))
     live.observe(lambda _: guarded(bench.read, error, refresh) if bench.running else None, names="value")

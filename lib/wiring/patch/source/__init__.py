@@ -1,9 +1,9 @@
 """The source form of the cure: edits of SGLang's own files that serve a draft's id -1 as the embedding in every phase.
 
-    tree = find_tree(path)                    # the package sglang on disk; nothing of it is imported
-    change = prepare(tree, "DeepseekV3ForCausalLM")
-    print(change.diff())
-    apply(change); verify_static(tree, change.edits); undo(tree)
+tree = find_tree(path)                    # the package sglang on disk; nothing of it is imported
+change = prepare(tree, "DeepseekV3ForCausalLM")
+print(change.diff())
+apply(change); verify_static(tree, change.edits); undo(tree)
 """
 
 from wiring.patch.source.edit_site import Edit, EditResult, Refusal, Site

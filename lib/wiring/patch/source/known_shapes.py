@@ -125,20 +125,26 @@ CAPTURES: Mapping[str, Capture] = {
 MARKING = frozenset({"1d4c1ebb87d5"})
 
 # The statements around the graphs of verify, 0.4.9 to 0.5.10.post1: `srt/model_executor/`.
-GRAPH_CALLS = frozenset({
-    "d20215fb4408",  # cuda_graph_runner.py, CudaGraphRunner.__init__, 0.4.9-0.5.7
-    "180ca10c9bd0",  # 0.5.8-0.5.10.post1
-})
-DUMMY_CALLS = frozenset({
-    "72d71228f8e7",  # model_runner.py, ModelRunner._dummy_run, 0.5.6-0.5.7
-    "6efb858e7edf",  # 0.5.8-0.5.10.post1
-})
+GRAPH_CALLS = frozenset(
+    {
+        "d20215fb4408",  # cuda_graph_runner.py, CudaGraphRunner.__init__, 0.4.9-0.5.7
+        "180ca10c9bd0",  # 0.5.8-0.5.10.post1
+    }
+)
+DUMMY_CALLS = frozenset(
+    {
+        "72d71228f8e7",  # model_runner.py, ModelRunner._dummy_run, 0.5.6-0.5.7
+        "6efb858e7edf",  # 0.5.8-0.5.10.post1
+    }
+)
 # ModelRunner.initialize: the statement that captures the graphs, and the later one that reads and sets the ids.
-LATE_IDS = frozenset({
-    ("1804a52a68d4", "c22602de7897"),  # 0.4.9-0.4.10.post2
-    ("48921b887095", "c22602de7897"),  # 0.5.1-0.5.1.post3
-    ("145123603449", "c22602de7897"),  # 0.5.2-0.5.5.post3
-    ("c82f65d53a78", "82519c7a9cf6"),  # 0.5.6-0.5.7
-})
+LATE_IDS = frozenset(
+    {
+        ("1804a52a68d4", "c22602de7897"),  # 0.4.9-0.4.10.post2
+        ("48921b887095", "c22602de7897"),  # 0.5.1-0.5.1.post3
+        ("145123603449", "c22602de7897"),  # 0.5.2-0.5.5.post3
+        ("c82f65d53a78", "82519c7a9cf6"),  # 0.5.6-0.5.7
+    }
+)
 # ModelRunner.__init__ of 0.5.8-0.5.10.post1: the statement that reads the ids before `initialize` is called.
 EARLY_IDS = frozenset({"cae5d799b9ad"})

@@ -199,4 +199,3 @@ class _CaptureOn(cst.CSTTransformer):
         }
         argument = updated_node.args[0].with_changes(value=chosen.with_changes(**cloned))
         return updated_node.with_changes(args=[argument])
-

@@ -21,10 +21,17 @@ PLANTS: tuple[Plant, ...] = tuple(
 )
 _BY = {(plant.kind, plant.strength): plant for plant in PLANTS}
 # Two at once. The second is looked for again when the first that is named is cured.
-PAIRS: tuple[tuple[Plant, Plant], ...] = tuple((_BY[a], _BY[b]) for a, b in (
-    ((1, "strong"), (24, "strong")), ((12, "strong"), (5, "strong")), ((9, "strong"), (18, "strong")),
-    ((21, "weak"), (15, "strong")), ((11, "weak"), (14, "strong")), ((16, "strong"), (6, "strong")),
-))  # fmt: skip
+PAIRS: tuple[tuple[Plant, Plant], ...] = tuple(
+    (_BY[a], _BY[b])
+    for a, b in (
+        ((1, "strong"), (24, "strong")),
+        ((12, "strong"), (5, "strong")),
+        ((9, "strong"), (18, "strong")),
+        ((21, "weak"), (15, "strong")),
+        ((11, "weak"), (14, "strong")),
+        ((16, "strong"), (6, "strong")),
+    )
+)
 
 
 @dataclass(frozen=True)

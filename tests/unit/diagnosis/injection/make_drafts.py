@@ -64,17 +64,23 @@ def main() -> None:
         chosen = [i for i, d in enumerate(documents) if recipe.kind in (None, d.kind)][: recipe.documents]
         settings = DraftTraining(len(chosen), LENGTH, recipe.steps, batch=16, unroll=recipe.unroll)
         draft = train_draft(
-            part(seen, chosen), target.embedding, sizes, draft_sizes, settings, SEED,
+            part(seen, chosen),
+            target.embedding,
+            sizes,
+            draft_sizes,
+            settings,
+            SEED,
             lambda _step, loss, to=losses: to.append(loss),
-        )  # fmt: skip
+        )
         write_draft(draft, MATERIAL / name, sizes, draft_sizes)
         config = json.loads((MATERIAL / name / "config.json").read_text())
         config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = list(TRAINED_LAYOUT)
         write_json(MATERIAL / name / "config.json", config)
         rows[name] = {
-            **asdict(recipe), "last_loss": round(sum(losses[-20:]) / 20, 4),
+            **asdict(recipe),
+            "last_loss": round(sum(losses[-20:]) / 20, 4),
             "processor_seconds": round(time.process_time() - began),
-        }  # fmt: skip
+        }
         made_with = {"python": platform.python_version(), "torch": torch.__version__, "length": LENGTH}
         command = "python tests/diagnosis/injection/make_drafts.py --again"
         write_json(manifest, {"command": command, "seed": SEED, "drafts": rows, "made_with": made_with})

@@ -51,9 +51,15 @@ FEW_STEPS, LONGER = 2, 48
 TRACED = 24  # requests that the draft is run on alone
 # A flag that is not plain, and the plain value that the server is started with for comparison.
 PLAIN = {
-    "tp": 1, "fused_all_reduce": False, "draft_kv_dtype": "bfloat16", "draft_quantisation": "none",
-    "target_quantisation": "none", "chunked": False, "handed_over": False, "cuda_graphs": False,
-}  # fmt: skip
+    "tp": 1,
+    "fused_all_reduce": False,
+    "draft_kv_dtype": "bfloat16",
+    "draft_quantisation": "none",
+    "target_quantisation": "none",
+    "chunked": False,
+    "handed_over": False,
+    "cuda_graphs": False,
+}
 
 
 def examine(bench: Bench, server: Server, name: str) -> Evidence:
@@ -61,8 +67,10 @@ def examine(bench: Bench, server: Server, name: str) -> Evidence:
     linted, facts = _lint(bench, server)
     setting = _setting(bench, server)
     accuracy = _alone(bench, server)
-    arguments = tuple(Argument(source="server_info", name=k, asked=v, resolved=server.resolved.get(k, v))
-                      for k, v in server.asked.items())  # fmt: skip
+    arguments = tuple(
+        Argument(source="server_info", name=k, asked=v, resolved=server.resolved.get(k, v))
+        for k, v in server.asked.items()
+    )
     common = dict(name=name, setting=setting, lint=linted, arguments=arguments)
     if layouts(bench, server)["prefill"] is None or _slots_of(bench, server) != 3:
         return Evidence(**common, accuracy=accuracy, facts=facts)  # the server does not start
@@ -87,25 +95,38 @@ def _slots_of(bench: Bench, server: Server) -> int:
 def _setting(bench: Bench, server: Server) -> Setting:
     flags = server.all_flags()
     return Setting(
-        engine=ENGINE, version=VERSION, steps=server.asked.get("speculative_num_steps", server.steps), topk=1,
-        batch=1, temperature=0.0, trained_layout=server.trained, **{name: flags[name] for name in TOLD},
-        draft_config=json.loads((server.draft / "config.json").read_text()), target_config=bench.target_config,
-    )  # fmt: skip
+        engine=ENGINE,
+        version=VERSION,
+        steps=server.asked.get("speculative_num_steps", server.steps),
+        topk=1,
+        batch=1,
+        temperature=0.0,
+        trained_layout=server.trained,
+        **{name: flags[name] for name in TOLD},
+        draft_config=json.loads((server.draft / "config.json").read_text()),
+        target_config=bench.target_config,
+    )
 
 
 def _lint(bench: Bench, server: Server) -> tuple[tuple[Lint, ...], tuple[Fact, ...]]:
     flags = server.all_flags()
     resolved = {**server.asked, **server.resolved}
     arguments = {
-        **resolved, "speculative_algorithm": server.algorithm, "tp_size": flags["tp"],
-        "disable_cuda_graph": not flags["cuda_graphs"], "model_path": str(TINY / "target"),
+        **resolved,
+        "speculative_algorithm": server.algorithm,
+        "tp_size": flags["tp"],
+        "disable_cuda_graph": not flags["cuda_graphs"],
+        "model_path": str(TINY / "target"),
         "speculative_draft_model_path": str(server.draft),
-    }  # fmt: skip
+    }
     changed = tuple(Changed(k, v, resolved[k]) for k, v in server.asked.items() if resolved[k] != v)
     view = ServerView(arguments, changed, running=True, version=VERSION, where="server_info")
     found = lint(server.draft, TINY / "target", Engine(ENGINE, VERSION), trained=server.trained, server=view)
-    rows = tuple(Lint(source="wiring lint", kind=f.kind, severity=f.severity, where=f.where, evidence=f.evidence)
-                 for f in found.findings if f.kind)  # fmt: skip
+    rows = tuple(
+        Lint(source="wiring lint", kind=f.kind, severity=f.severity, where=f.where, evidence=f.evidence)
+        for f in found.findings
+        if f.kind
+    )
     return rows, (Fact(source="wiring lint", letter="L", name="lint_made", value=True),)
 
 
@@ -116,13 +137,32 @@ def _alone(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
     for control in ("none", "shifted"):
         report = _evaluated(bench, server, f"{server.trained_on} {control}", samples, control)
         for depth in report.depths if control == "none" else report.depths[:1]:
-            rows.append(Accuracy(source="wiring accuracy", side="T", depth=depth.depth, accuracy=depth.accuracy,
-                                 rows=depth.total, low=depth.low, high=depth.high, rule=report.rule, text="held_out",
-                                 control="" if control == "none" else control))  # fmt: skip
+            rows.append(
+                Accuracy(
+                    source="wiring accuracy",
+                    side="T",
+                    depth=depth.depth,
+                    accuracy=depth.accuracy,
+                    rows=depth.total,
+                    low=depth.low,
+                    high=depth.high,
+                    rule=report.rule,
+                    text="held_out",
+                    control="" if control == "none" else control,
+                )
+            )
     trained = replace(server, draft=server.original or server.draft)
     first = _evaluated(bench, trained, f"{server.trained_on} none", samples).depths[0]
-    rows.append(Accuracy(source="the trainer's own figure", side="T", accuracy=first.accuracy, rows=first.total,
-                         claimed=True, text="held_out"))  # fmt: skip
+    rows.append(
+        Accuracy(
+            source="the trainer's own figure",
+            side="T",
+            accuracy=first.accuracy,
+            rows=first.total,
+            claimed=True,
+            text="held_out",
+        )
+    )
     return tuple(rows)
 
 
@@ -165,14 +205,26 @@ def _on_served_states(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
     trained = texts.boundaries[list(server.trained)].permute(1, 2, 0, 3)
     rows = []
     for side, states, name in (("T", trained, f"{run.texts} {run.prompt}"), ("S", served, "")):
-        samples = [StateSample(f"request {i}", texts.tokens[i], mask, states[i], server.trained, texts.last_hidden[i])
-                   for i in range(min(TRACED, len(texts.tokens)))]  # fmt: skip
+        samples = [
+            StateSample(f"request {i}", texts.tokens[i], mask, states[i], server.trained, texts.last_hidden[i])
+            for i in range(min(TRACED, len(texts.tokens)))
+        ]
         if torch.equal(states, trained):
             name = f"{run.texts} {run.prompt}"
         for depth in (report := _evaluated(bench, server, name, samples)).depths:
-            rows.append(Accuracy(source="captured requests", side=side, depth=depth.depth, accuracy=depth.accuracy,
-                                 low=depth.low, high=depth.high, rows=depth.total, text="served",
-                                 rule=report.rule))  # fmt: skip
+            rows.append(
+                Accuracy(
+                    source="captured requests",
+                    side=side,
+                    depth=depth.depth,
+                    accuracy=depth.accuracy,
+                    low=depth.low,
+                    high=depth.high,
+                    rows=depth.total,
+                    text="served",
+                    rule=report.rule,
+                )
+            )
     return tuple(rows)
 
 
@@ -191,9 +243,16 @@ def _replayed(bench: Bench, server: Server) -> Iterator[Accuracy]:
     reached = [sum(a >= k for a in rounds) for k in range(server.steps + 1)]
     for depth, (before, right) in enumerate(pairwise(reached)):
         if before:
-            yield Accuracy(source="replay without a server", side="T", depth=depth, accuracy=right / before,
-                           rows=before, conditional=True, text="served",
-                           rule="rounds of a replay along the decoded text")  # fmt: skip
+            yield Accuracy(
+                source="replay without a server",
+                side="T",
+                depth=depth,
+                accuracy=right / before,
+                rows=before,
+                conditional=True,
+                text="served",
+                rule="rounds of a replay along the decoded text",
+            )
 
 
 def _slots(bench: Bench, server: Server) -> tuple[Slot, ...]:
@@ -211,22 +270,35 @@ def _slots(bench: Bench, server: Server) -> tuple[Slot, ...]:
         here = (rows.positions < run.prompt) == (phase == "prefill")
         index = here.nonzero()[:, 0]
         found = compare_slots(
-            served.flatten(0, 1)[index], reference, served_rows=Rows(rows.positions[index], rows.texts[index]),
-            reference_rows=rows, norm=bench.norm,
-        )  # fmt: skip
+            served.flatten(0, 1)[index],
+            reference,
+            served_rows=Rows(rows.positions[index], rows.texts[index]),
+            reference_rows=rows,
+            norm=bench.norm,
+        )
         for match in found.matches:
             wanted = server.trained[match.slot]
             raw = found.grid.shifts.index(0), found.grid.transforms.index("raw"), wanted
             told = {"drift": "drifted", "between": "partial sum"}.get(match.verdict)
             same = match.verdict == "equals"
             agree = None if ranks is None else bool(ranks.flatten(0, 1)[index, match.slot].float().mean() > 0.98)
-            slots.append(Slot(
-                source=f"capture, {phase}", phase=phase, slot=match.slot, wanted=wanted, boundary=match.boundary,
-                shift=match.shift if same else 0, transform=told or (match.transform if same else "raw"),
-                cosine=_finite(match.cosine), norm_ratio=_finite(match.norm_ratio),
-                cosine_wanted=_finite(found.grid.cosine[match.slot][raw]),
-                norm_ratio_wanted=_finite(found.grid.norm_ratio[match.slot][raw]), rows=match.rows, ranks_agree=agree,
-            ))  # fmt: skip
+            slots.append(
+                Slot(
+                    source=f"capture, {phase}",
+                    phase=phase,
+                    slot=match.slot,
+                    wanted=wanted,
+                    boundary=match.boundary,
+                    shift=match.shift if same else 0,
+                    transform=told or (match.transform if same else "raw"),
+                    cosine=_finite(match.cosine),
+                    norm_ratio=_finite(match.norm_ratio),
+                    cosine_wanted=_finite(found.grid.cosine[match.slot][raw]),
+                    norm_ratio_wanted=_finite(found.grid.norm_ratio[match.slot][raw]),
+                    rows=match.rows,
+                    ranks_agree=agree,
+                )
+            )
     return tuple(slots)
 
 
@@ -242,10 +314,14 @@ def _acceptance(served: Served, steps: int, rounds: Sequence[int] | None = None,
     rounds = _pooled(served) if rounds is None else rounds
     found = summarize(rounds, steps)
     return Acceptance(
-        source=f"counters {sorted(condition.items())}" if condition else "counters", accept_length=found.accept_length,
-        by_position=found.acceptance_by_position, rounds=len(rounds), proposed=steps,
-        rule="1 + accepted drafts / verify rounds", condition=condition,
-    )  # fmt: skip
+        source=f"counters {sorted(condition.items())}" if condition else "counters",
+        accept_length=found.accept_length,
+        by_position=found.acceptance_by_position,
+        rounds=len(rounds),
+        proposed=steps,
+        rule="1 + accepted drafts / verify rounds",
+        condition=condition,
+    )
 
 
 def _reported(served: Served, server: Server) -> Acceptance:
@@ -301,9 +377,18 @@ def _first(served: Served) -> Served:
 def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **condition: Any) -> Difference:
     requests = [[from_rounds(r, prompt=i) for i, r in enumerate(side[1].rounds)] for side in (a, b)]
     found = compare(*requests)
-    return Difference(source=f"wiring ab, {by}", by=by, a=a[0], b=b[0], accept_length_a=found.accept_length_a,
-                      accept_length_b=found.accept_length_b, low=_finite(found.low), high=_finite(found.high),
-                      p_value=found.p_value, condition=condition)  # fmt: skip
+    return Difference(
+        source=f"wiring ab, {by}",
+        by=by,
+        a=a[0],
+        b=b[0],
+        accept_length_a=found.accept_length_a,
+        accept_length_b=found.accept_length_b,
+        low=_finite(found.low),
+        high=_finite(found.high),
+        p_value=found.p_value,
+        condition=condition,
+    )
 
 
 def _speed(server: Server, main: Served) -> tuple[Speed, ...]:
@@ -321,11 +406,22 @@ def _speed(server: Server, main: Served) -> tuple[Speed, ...]:
     speedup = length * step_s / round_s
     return (
         Speed(source="benchmark", arm="plain", tok_per_s=1 / step_s, step_s=step_s),
-        Speed(source="benchmark", arm="draft", tok_per_s=length / round_s, round_s=round_s, speedup=speedup,
-              accept_length=length),
-        Speed(source="rounds without drafts", arm="draft", round_s=step_s * price(0), accept_length=1.0,
-              condition={"steps": 0}),
-    )  # fmt: skip
+        Speed(
+            source="benchmark",
+            arm="draft",
+            tok_per_s=length / round_s,
+            round_s=round_s,
+            speedup=speedup,
+            accept_length=length,
+        ),
+        Speed(
+            source="rounds without drafts",
+            arm="draft",
+            round_s=step_s * price(0),
+            accept_length=1.0,
+            condition={"steps": 0},
+        ),
+    )
 
 
 def _facts(bench: Bench, server: Server, main: Served) -> tuple[Fact, ...]:
@@ -353,10 +449,11 @@ def _facts(bench: Bench, server: Server, main: Served) -> tuple[Fact, ...]:
         "load_quantisation": ("L", flags["draft_quantisation"]),
         "spec_algorithm": ("L", server.algorithm),
         "draft_architecture": ("L", "LlamaForCausalLMEagle3"),
-    }  # fmt: skip
+    }
     if flags["tp"] > 1:
         other = running_draft(bench, server.with_flags(rank=1))
         found["embedding_ranks_agree"] = "L", torch.equal(draft.embedding, other.embedding)
     found |= {name: (found[name][0], value) for name, value in server.benchmark.items() if name in found}
-    return tuple(Fact(source="measured", letter=letter, name=name, value=value)
-                 for name, (letter, value) in found.items())  # fmt: skip
+    return tuple(
+        Fact(source="measured", letter=letter, name=name, value=value) for name, (letter, value) in found.items()
+    )

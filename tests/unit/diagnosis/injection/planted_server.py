@@ -29,9 +29,16 @@ from wiring.model.eagle3 import Eagle3Draft
 ENGINE, VERSION = "sglang", "0.5.23"
 # How a server is started when nobody asks for anything.
 FLAGS: Mapping[str, Any] = {
-    "tp": 1, "cuda_graphs": True, "fused_all_reduce": False, "draft_kv_dtype": "bfloat16", "draft_quantisation": "none",
-    "target_quantisation": "none", "attention_backend": "triton", "chunked": False, "handed_over": False,
-}  # fmt: skip
+    "tp": 1,
+    "cuda_graphs": True,
+    "fused_all_reduce": False,
+    "draft_kv_dtype": "bfloat16",
+    "draft_quantisation": "none",
+    "target_quantisation": "none",
+    "attention_backend": "triton",
+    "chunked": False,
+    "handed_over": False,
+}
 
 
 @dataclass(frozen=True)
@@ -138,8 +145,9 @@ def layouts(bench: Bench, server: Server) -> Mapping[str, tuple[int, ...] | None
     """Which boundaries the engine's rule captures for this checkpoint, by phase."""
     config = json.loads((server.draft / "config.json").read_text())
     flags = server.all_flags()
-    rule = served_layout(ENGINE, VERSION, bench.target_config, config, cuda_graphs=flags["cuda_graphs"],
-                         tp_size=flags["tp"])  # fmt: skip
+    rule = served_layout(
+        ENGINE, VERSION, bench.target_config, config, cuda_graphs=flags["cuda_graphs"], tp_size=flags["tp"]
+    )
     return {phase: rule[phase] for phase in ("prefill", "verify", "draft_extend")}
 
 
@@ -147,8 +155,9 @@ def fed(bench: Bench, server: Server, run: Run, rank: int = 0) -> Tensor:
     """States [B, N, n, H] as they reach the draft's fc: rows of the prompt by the prefill, later ones by verify."""
     texts = bench.text_set(run.texts)
     rule = layouts(bench, server)
-    prefill, verify = (texts.boundaries[list(rule[p] or rule["prefill"])].permute(1, 2, 0, 3)
-                       for p in ("prefill", "verify"))  # fmt: skip
+    prefill, verify = (
+        texts.boundaries[list(rule[p] or rule["prefill"])].permute(1, 2, 0, 3) for p in ("prefill", "verify")
+    )
     states = torch.cat([prefill[:, : run.prompt], verify[:, run.prompt :]], 1)
     moment = Moment(bench, texts, run, server.all_flags(), rank)
     return server.feeds(moment, states)
@@ -192,8 +201,9 @@ def serve(bench: Bench, server: Server, run: Run) -> Served:
         rounds = tuple(_walk(accepted[i], run.prompt, end) for i in range(count))
     else:
         key.update(repr((server.recurrence, count, run.prompt, end)).encode())
-        rounds = _once(key.digest(), lambda: chained(
-            server, draft, fused[:count], texts.tokens[:count], run.prompt, end))  # fmt: skip
+        rounds = _once(
+            key.digest(), lambda: chained(server, draft, fused[:count], texts.tokens[:count], run.prompt, end)
+        )
     return Served(rounds, found.first[:count, run.prompt - 1 : end - 1].flatten(), found.finite)
 
 

@@ -63,8 +63,11 @@ def then(server: Server, **changes: Callable) -> Server:
 
 def asked(steps: int, draft_tokens: int | None = None) -> dict[str, int]:
     """Speculation arguments of a chain."""
-    return {"speculative_num_steps": steps, "speculative_eagle_topk": 1,
-            "speculative_num_draft_tokens": draft_tokens or steps + 1}  # fmt: skip
+    return {
+        "speculative_num_steps": steps,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": draft_tokens or steps + 1,
+    }
 
 
 def healthy(ground: Ground, **changes: Any) -> Server:

@@ -188,13 +188,25 @@ PLANTS = (
     # int4 leaves nothing of so small a draft (1.24); 6 bits cost what gptq did in sgl-project/sglang#34622 (3.5 to 3).
     Plant(11, "weak", "weights rounded to 6 bits, a scale a row", _quantised("gptq", rounded(6))),
     # Rounding alone, to e4m3 or e5m2 with the scale 1, costs this draft nothing.
-    Plant(12, "strong", "fp8 written as e4m3 and read as e5m2",
-          _with_kv("e5m2", lambda keys, values: (read_as_e5m2(keys), read_as_e5m2(values)))),
-    Plant(12, "weak", "fp8 e4m3, keys read without their scale",
-          _with_kv("scales", lambda keys, values: (scaled(keys), with_scales(values)))),
+    Plant(
+        12,
+        "strong",
+        "fp8 written as e4m3 and read as e5m2",
+        _with_kv("e5m2", lambda keys, values: (read_as_e5m2(keys), read_as_e5m2(values))),
+    ),
+    Plant(
+        12,
+        "weak",
+        "fp8 e4m3, keys read without their scale",
+        _with_kv("scales", lambda keys, values: (scaled(keys), with_scales(values))),
+    ),
     Plant(13, "strong", "positions beyond 64 stay at 64", _positions_end(64)),
-    Plant(13, "weak", "the config's rope base lost in conversion: 1e6 for 1e4",
-          lambda ground, server: replace(ground.changed(server, config={"rope_theta": 1e6}), original=server.draft)),
+    Plant(
+        13,
+        "weak",
+        "the config's rope base lost in conversion: 1e6 for 1e4",
+        lambda ground, server: replace(ground.changed(server, config={"rope_theta": 1e6}), original=server.draft),
+    ),
     Plant(13, "engine", "the engine's own rope base: 1e6 for 1e4", _theta(1e6)),
     Plant(19, "strong", "the draft's attention gives NaN", _backend(lambda q: q * float("nan"))),
     Plant(19, "weak", "a softmax scale of 0.45 of the right one", _backend(lambda q: q * SOFTMAX)),

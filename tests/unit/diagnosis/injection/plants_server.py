@@ -70,7 +70,7 @@ def _trained(name: str, texts: str = "greedy", kind: str | None = None):
     main = Run(texts=texts)
     return lambda ground, server: replace(
         ground.changed(replace(server, draft=MATERIAL / name)), main=main, trained_on=kind
-    )  # fmt: skip
+    )
 
 
 def _price(per_round: float, per_step: float):
@@ -90,8 +90,12 @@ PLANTS = (
     Plant(15, "weak", "cached rows paired with other tokens", _cached({"pairs": _stale_pairs})),
     Plant(16, "strong", "random states for the whole prompt after the hand-off", _mock_states(None)),
     Plant(16, "weak", "a random state at the prompt's last row after the hand-off", _mock_states(1)),
-    Plant(17, "strong", "rows of rejected drafts stay in the cache",
-          _set(recurrence="rejected", main=Run(count=16, new=40))),
+    Plant(
+        17,
+        "strong",
+        "rows of rejected drafts stay in the cache",
+        _set(recurrence="rejected", main=Run(count=16, new=40)),
+    ),
     Plant(17, "weak", "accepted rows stay as drafted", _set(recurrence="own")),
     Plant(18, "strong", "every request of a batch has its neighbour's rows", _mixed_rows(1)),
     Plant(18, "weak", "every fourth request has its neighbour's rows", _mixed_rows(4)),
@@ -107,6 +111,10 @@ PLANTS = (
     Plant(25, "strong", "the bonus token counted twice", _set(benchmark={"bonus": 2})),
     Plant(25, "looping", "looping text", _set(main=Run(texts="looping"))),
     Plant(25, "weak", "one prompt, no warm-up", _set(main=Run(count=1), benchmark={"warmed_up": False})),
-    Plant(25, "random", "random ids as prompts",
-          _set(main=Run(texts="random", new=34), benchmark={"random_prompts": True, "prompts_templated": False})),
-)  # fmt: skip
+    Plant(
+        25,
+        "random",
+        "random ids as prompts",
+        _set(main=Run(texts="random", new=34), benchmark={"random_prompts": True, "prompts_templated": False}),
+    ),
+)

@@ -96,10 +96,13 @@ class Bench:
 def _every_other(texts: TextSet, first: int) -> TextSet:
     part = slice(first, None, 2)
     return TextSet(
-        texts.tokens[part], texts.boundaries[:, part], texts.last_hidden[part], texts.logits[part],
+        texts.tokens[part],
+        texts.boundaries[:, part],
+        texts.last_hidden[part],
+        texts.logits[part],
         {b: x[part] for b, x in texts.mlp.items()},
         {b: (x[part], y[part]) for b, (x, y) in texts.mlp_shares.items()},
-    )  # fmt: skip
+    )
 
 
 @lru_cache(maxsize=1)

@@ -15,9 +15,12 @@ from wiring.server.launch import ServerSpec, start
 if __name__ == "__main__":
     target, draft, log, capture = map(Path, sys.argv[1:])
     spec = ServerSpec(
-        target, draft, Speculation(5, 1, 8), extra_flags=("--chunked-prefill-size", "16"),
+        target,
+        draft,
+        Speculation(5, 1, 8),
+        extra_flags=("--chunked-prefill-size", "16"),
         env=capture_environment(capture, prefix="test-"),
-    )  # fmt: skip
+    )
     with start(spec, log, timeout_s=500) as server:
         print(json.dumps({"url": server.url, "pid": server.pid}), flush=True)
         time.sleep(3600)
