@@ -1,7 +1,7 @@
-# `make help` lists what there is. Everything runs in .venv, which lib/wiring/bootstrap.py keeps up to date.
+# `make help` lists what there is. Everything runs in .venv, which tools/setup.sh makes from requirements/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-live test-variants test-layouts test-long test-servers test-browser peers releases benchmarks lint notebooks lab kernel-gpu tiny clean
+.PHONY: help setup run test test-live test-variants test-layouts test-long test-servers test-browser peers releases benchmarks lint requirements notebooks lab kernel-gpu tiny clean
 .NOTPARALLEL:
 .ONESHELL:
 .SILENT:
@@ -10,7 +10,7 @@ SHELL := /bin/bash
 
 # Settings, each also possible behind `make <goal>`: make run PROFILE=my.yaml
 #   PROFILE  the case that `make run` works on: a YAML file
-#   PYTHON   the Python (3.11 or newer) that .venv is made from; empty: the first that is found, 3.11 before others
+#   PYTHON   the Python (3.11 to 3.13) that .venv is made from; empty: the first that is found, 3.11 before others
 #   ROUTE    cpu or gpu: which SGLang is installed; empty: by whether there is a CUDA device
 #   RUN      more options for `wiring run`, for example RUN="--fresh"
 #   PYTEST   what `make test` tests, for example PYTEST="tests/unit/engines -k layout"; empty: all but what has a goal of its own
@@ -23,12 +23,11 @@ RUN ?=
 CLEAN ?=
 PYTEST ?=
 LAB ?=
-export PROFILE PYTHON
+export PROFILE PYTHON ROUTE
 
 # No file is named by make itself, so the folder may lie anywhere and have spaces in its name.
 HERE := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd)
 export HERE
-export WIRING_ROUTE := $(ROUTE)
 # plotly would guess its renderer from the surroundings; the notebooks keep the plain data of their figures
 export PLOTLY_RENDERER := plotly_mimetype
 
@@ -40,25 +39,14 @@ endef
 
 # WIRING_PEERS_PYTHON names the Python of an environment that has the trainers already
 define PEERS
-$(ENTER); if [ -z "$${WIRING_PEERS_PYTHON:-}" ]; then $(PY) -I lib/wiring/bootstrap.py --peers; fi
+$(ENTER); if [ -z "$${WIRING_PEERS_PYTHON:-}" ]; then tools/setup.sh peers; fi
 endef
 
 help: ## this list
 	$(ENTER); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-setup: ## create or update .venv; does nothing where nothing changed
-	$(ENTER)
-	mapfile -t found < <(type -ap python3.11 python3.12 python3.13 python3.14 python3)
-	if [ -n "$$PYTHON" ]; then found=("$$PYTHON"); fi
-	for python in "$${found[@]}"; do
-	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-	    exec "$$python" -I lib/wiring/bootstrap.py
-	  fi
-	done
-	if [ -n "$$PYTHON" ]; then echo "PYTHON=$$PYTHON is no Python 3.11 or newer." >&2; exit 2; fi
-	echo "The workbook needs Python 3.11 or newer and found none. Debian, Ubuntu: apt install python3 python3-venv;" \
-	     "or say where it is: make PYTHON=/path/to/python3.11" >&2
-	exit 2
+setup: ## create or update .venv from requirements/; does nothing where nothing changed
+	$(ENTER); exec tools/setup.sh
 
 run: PROFILE_PATH = "$$(cd "$(CURDIR)" && if [ -e "$$PROFILE" ]; then realpath "$$PROFILE"; else echo "$$PROFILE"; fi)"
 run: setup ## the five notebooks on a profile, to runs/<case>/report.html; goes on where it was interrupted
@@ -93,7 +81,7 @@ test-servers: setup ## what make test runs a share of, on real servers: more cha
 
 # A Chromium is looked for and, on Debian as root, installed: Playwright's own would come from a host of its own.
 test-browser: setup ## the notebooks, their widgets and the report in a browser; pictures of them in runs/browser (5 minutes)
-	$(ENTER); $(PY) -I lib/wiring/bootstrap.py --browser
+	$(ENTER); tools/setup.sh browser
 	if ! $(PY) -c 'from wiring.figures.export_images import find_browser; find_browser()' 2>/dev/null; then
 	  if [ "$$(id -u)" != 0 ] || ! type -P apt-get >/dev/null; then
 	    echo "No Chromium or Chrome was found. Debian: apt install chromium; or name one in BROWSER_PATH." >&2; exit 2
@@ -112,8 +100,18 @@ releases: setup ## the layer rules against SGLang's own code: 18 releases, downl
 benchmarks: setup ## time the evaluation against the other trainers', and what capture costs (wants an idle machine)
 	$(PEERS); exec $(PY) -m pytest tests/external/benchmarks -m benchmark
 
-lint: setup ## ruff, as the checks expect it
-	$(ENTER); exec $(PY) -m ruff check lib tests tools conftest.py
+lint: setup ## ruff, ruff format, pyright, the order of rooms (import-linter) and code that nothing reaches (vulture)
+	$(ENTER); tools/setup.sh lint
+	status=0
+	$(PY) -m ruff check lib tests tools conftest.py || status=1
+	$(PY) -m ruff format --check lib tests tools conftest.py || status=1
+	PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT=1 $(PY) -m pyright || status=1
+	.venv/bin/lint-imports || status=1
+	$(PY) tools/unused_code.py || status=1
+	exit $$status
+
+requirements: setup ## compile the lists of pyproject.toml to requirements/*.txt again, after a pin has changed
+	$(ENTER); exec tools/compile_requirements.sh
 
 notebooks: setup ## measure live, record the artefacts in data/recorded/, and save the notebooks executed
 	$(ENTER)
@@ -135,7 +133,7 @@ kernel-gpu: setup ## register the kernel wiring-gpu in .venv, with this shell's 
 	$(ENTER); exec $(PY) -m wiring.workbook.jupyter_kernel --gpu
 
 tiny: setup ## make the tiny target, draft and states in data/tiny again from a seed (about 30 minutes)
-	$(ENTER); exec $(PY) -m tiny
+	$(ENTER); PYTHONPATH=tools exec $(PY) -m tiny
 
 clean: ## remove run folders (asks first) and caches; .venv stays
 	$(ENTER)

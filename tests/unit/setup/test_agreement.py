@@ -30,10 +30,16 @@ def project(root):
 
 @pytest.fixture(scope="module")
 def lists(project):
-    """Every list of requirements by name."""
-    tools = project["tool"]["wiring"]["bootstrap"]["tools"]
-    extras = project["project"]["optional-dependencies"]
-    return {"": project["project"]["dependencies"], "tools": tools, **extras}
+    """Every list of requirements of pyproject.toml by name."""
+    extras, groups = project["project"]["optional-dependencies"], project["dependency-groups"]
+    return {"": project["project"]["dependencies"], **extras, **groups}
+
+
+@pytest.fixture(scope="module")
+def compiled(root):
+    """Every requirements file by name: its lines as requirements."""
+    files = (root / "requirements").glob("*.txt")
+    return {file.stem: [Requirement(line) for line in file.read_text().splitlines()] for file in files}
 
 
 @pytest.fixture(scope="module")
@@ -41,60 +47,66 @@ def conda(root):
     return yaml.safe_load((root / "environment.yml").read_text())
 
 
-def test_every_requirement_is_pinned_to_one_version(lists):
-    for name, requirements in lists.items():
-        for text in requirements:
-            operators = [specifier.operator for specifier in Requirement(text).specifier]
-            assert operators == ["=="], f"{name}: {text}"
+# What each compiled file is made from (tools/compile_requirements.sh).
+SOURCES = {
+    "installer": ("installer",),
+    "cpu": ("", "lab", "test", "cpu"),
+    "cpu-nodeps": ("cpu-nodeps",),
+    "gpu": ("", "lab", "test", "gpu"),
+    "browser": ("browser",),
+    "lint": ("lint",),
+    "peers": ("peers",),
+    "peers-nodeps": ("peers-nodeps",),
+}
+
+
+def pins(requirements):
+    return {canonicalize_name(requirement.name): str(requirement.specifier) for requirement in requirements}
+
+
+def test_every_requirement_is_pinned_to_one_version(lists, compiled):
+    for requirements in (*lists.values(), *compiled.values()):
+        for requirement in map(Requirement, map(str, requirements)):
+            assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
+            assert requirement.url is None, requirement
+
+
+def test_the_compiled_files_hold_every_pin_of_their_lists(lists, compiled):
+    assert set(compiled) == set(SOURCES)
+    for name, sources in SOURCES.items():
+        wanted = pins(Requirement(text) for source in sources for text in lists[source])
+        assert wanted.items() <= pins(compiled[name]).items(), name
 
 
 def test_no_package_is_pinned_to_two_versions(lists):
-    pins = {
+    found = {
         (canonicalize_name((r := Requirement(text)).name), str(r.specifier))
         for texts in lists.values()
         for text in texts
     }
-    twice = [name for name, count in Counter(name for name, _ in pins).items() if count > 1]
-    assert twice == []
+    assert [name for name, count in Counter(name for name, _ in found).items() if count > 1] == []
 
 
-def test_no_package_stands_twice_in_what_one_route_installs(lists):
-    for route in (("", "lab", "test", "cpu", "cpu-nodeps"), ("", "lab", "test", "gpu")):
-        names = Counter(canonicalize_name(Requirement(text).name) for name in route for text in lists[name])
-        assert [name for name, count in names.items() if count > 1] == []
+def test_environments_that_compute_the_same_numbers_share_their_pins(compiled):
+    cpu = pins(compiled["cpu"])
+    for name in ("peers", "browser", "lint"):
+        both = cpu.keys() & pins(compiled[name]).keys()
+        assert {key: cpu[key] for key in both} == {key: pins(compiled[name])[key] for key in both}, name
 
 
-def test_constraints_agree_with_the_pins(project, lists):
-    settings = project["tool"]["wiring"]["bootstrap"]
-    pins = {canonicalize_name((r := Requirement(text)).name): r.specifier for name in lists for text in lists[name]}
-    for text in settings["cpu-constraints"]:
-        constraint = Requirement(text)
-        name = canonicalize_name(constraint.name)
-        assert name not in pins, f"{name} is pinned above; it needs no constraint"
+def test_the_cpu_route_installs_no_cuda_package(compiled):
+    names = pins(compiled["cpu"]).keys() | pins(compiled["cpu-nodeps"]).keys()
+    assert not [name for name in names if name.startswith(("nvidia", "cuda")) or name in ("triton", "sgl-kernel")]
 
 
-def test_peers_are_pinned_as_the_workbook_pins(project, lists):
-    # Both environments then compute with the same torch and the same transformers.
-    peers = project["tool"]["wiring"]["peers"]
-    settings = project["tool"]["wiring"]["bootstrap"]
-    ours = [*settings["cpu-constraints"], *(text for texts in lists.values() for text in texts)]
-    pinned = {canonicalize_name((r := Requirement(text)).name): str(r.specifier) for text in ours}
-    for text in (*peers["packages"], *peers["packages-nodeps"], *peers["constraints"]):
-        peer = Requirement(text)
-        assert [specifier.operator for specifier in peer.specifier] == ["=="], text
-        name = canonicalize_name(peer.name)
-        assert pinned.get(name, str(peer.specifier)) == str(peer.specifier), f"{text}, and {pinned[name]} elsewhere"
-
-
-@pytest.mark.parametrize(("goal", "folder"), [("peers", "tests/peers"), ("benchmarks", "tests/benchmarks")])
+@pytest.mark.parametrize(("goal", "folder"), [("peers", "tests/external/peers"), ("benchmarks", "tests/external/benchmarks")])
 @pytest.mark.parametrize("ready", ["", "/somewhere/bin/python"])
 def test_make_installs_the_peers_unless_they_are_ready(copy, goal, folder, ready):
     ran = make(goal, cwd=copy, WIRING_PEERS_PYTHON=ready)
     assert ran.stderr == ""
     calls = [line.split("|")[2:] for line in ran.stdout.splitlines()]
-    installed = ["-I", "lib/wiring/bootstrap.py", "--peers", ""]
     asked = ["-m", "pytest", folder, "-m", goal.removesuffix("s") if goal == "benchmarks" else goal, ""]
-    assert calls == ([asked] if ready else [installed, asked])
+    assert calls == ([asked] if ready else [["set up", "peers", ""], asked])
 
 
 def test_conda_python_satisfies_requires_python(conda, project):
@@ -145,19 +157,21 @@ def test_make_help_lists_every_goal_from_any_folder(root, tmp_path):
 def test_make_refuses_a_python_that_is_none(root):
     refused = make("setup", "PYTHON=/nowhere/python", cwd=root)
     assert refused.returncode != 0
-    assert "PYTHON=/nowhere/python is no Python 3.11 or newer" in refused.stderr
+    assert "PYTHON=/nowhere/python is not Python 3.11, 3.12 or 3.13" in refused.stderr
 
 
 @pytest.fixture
 def copy(root, tmp_path):
     """A checkout whose set-up does nothing and whose Python is a script that says what it was asked."""
     folder = tmp_path / "a checkout"
-    (folder / "lib" / "wiring").mkdir(parents=True)
+    (folder / "tools").mkdir(parents=True)
     (folder / ".ci").mkdir()
     for name in ("Makefile", ".ci/run"):
         (folder / name).write_bytes((root / name).read_bytes())
     (folder / ".ci" / "run").chmod(0o755)
-    (folder / "lib" / "wiring" / "bootstrap.py").write_text("")
+    setup = folder / "tools" / "setup.sh"
+    setup.write_text('#!/bin/sh\n[ -z "$1" ] || printf "%s|" "$PWD" "" "set up" "$@"; [ -z "$1" ] || echo\n')
+    setup.chmod(0o755)
     (folder / ".venv" / "bin").mkdir(parents=True)
     python = folder / ".venv" / "bin" / "python"
     python.write_text('#!/bin/sh\nprintf "%s|" "$PWD" "$PLOTLY_RENDERER" "$@"; echo; exit ${ENDS_WITH:-0}\n')
@@ -182,8 +196,8 @@ def test_ci_runs_the_tests_and_passes_their_status_on(copy, tmp_path, status):
 
 
 def test_make_test_takes_what_to_test(copy):
-    ran = make("test", 'PYTEST=tests/rules -k "layout and not slow"', cwd=copy)
-    assert ran.stdout.strip().split("|")[2:] == ["-m", "pytest", "tests/rules", "-k", "layout and not slow", ""]
+    ran = make("test", 'PYTEST=tests/unit/engines -k "layout and not slow"', cwd=copy)
+    assert ran.stdout.strip().split("|")[2:] == ["-m", "pytest", "tests/unit/engines", "-k", "layout and not slow", ""]
 
 
 def test_make_lab_registers_the_kernel_and_opens_the_index(copy):
@@ -208,15 +222,15 @@ def test_make_kernel_gpu_registers_the_other_kernel(copy):
 def test_make_test_browser_installs_what_drives_one_and_says_where_none_is_to_be_had(copy, tmp_path, found):
     tools = tmp_path / "tools"  # a machine without apt-get
     tools.mkdir()
-    for name in ("make", "bash", "dirname", "id"):
+    for name in ("make", "bash", "sh", "dirname", "id"):
         (tools / name).symlink_to(shutil.which(name))
     (tools / "python3").symlink_to(sys.executable)
     python = copy / ".venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\nprintf "%s|" "$@"; echo; [ "$1" != -c ] || exit {int(not found)}\n')
     ran = make("test-browser", cwd=copy, PATH=str(tools))
     drives, looks, *tests = [line.split("|")[:-1] for line in ran.stdout.splitlines()]
-    assert drives == ["-I", "lib/wiring/bootstrap.py", "--browser"] and "find_browser()" in looks[1]
-    assert tests == ([["-m", "pytest", "-s", "tests/browser", "-m", "browser"]] if found else [])
+    assert drives[2:] == ["set up", "browser"] and "find_browser()" in looks[1]
+    assert tests == ([["-m", "pytest", "-s", "tests/external/browser", "-m", "browser"]] if found else [])
     assert (ran.returncode == 0) == found and ("apt install chromium" in ran.stderr) != found
 
 
@@ -233,26 +247,25 @@ def test_make_run_takes_a_profile_from_where_it_was_called(copy, tmp_path):
     )
 
 
-def test_numpy_is_pinned_on_the_cpu_route_alone(lists):
+def test_numpy_is_not_pinned_on_the_gpu_route(lists):
     # SGLang 0.5.23 brings mistral_common, which asks for numpy < 2.4 (Python 3.12 and older): with a pin of our own
     # beside it the GPU route could not be resolved at all.
-    where = [
-        name for name, texts in lists.items() if any(canonicalize_name(Requirement(t).name) == "numpy" for t in texts)
-    ]
-    assert where == ["cpu"]
+    assert "numpy" not in {canonicalize_name(Requirement(text).name) for name in SOURCES["gpu"] for text in lists[name]}
 
 
-def test_every_installed_pin_admits_the_python_of_debian_12(lists, project):
+def test_every_installed_pin_admits_the_python_of_debian_12(compiled):
     # pip on Python 3.11.7 takes releases that Debian 12's Python 3.11.2 may not have.
-    texts = [text for texts in lists.values() for text in texts] + project["tool"]["wiring"]["bootstrap"][
-        "cpu-constraints"
-    ]
+    environment = {"python_full_version": "3.11.2", "python_version": "3.11"}
     refused = []
-    for requirement in map(Requirement, texts):
+    for requirement in compiled["cpu"]:
+        if requirement.marker and not requirement.marker.evaluate(environment):
+            continue
         try:
             installed = metadata.metadata(requirement.name)
         except metadata.PackageNotFoundError:
             continue
-        if not SpecifierSet(installed["Requires-Python"] or "").contains("3.11.2"):
+        if requirement.specifier.contains(installed["Version"]) and not SpecifierSet(
+            installed["Requires-Python"] or ""
+        ).contains("3.11.2"):
             refused.append(f"{requirement.name} {installed['Version']}: {installed['Requires-Python']}")
     assert refused == []

@@ -45,8 +45,9 @@ def lab(tmp_path_factory, pytestconfig):
     """JupyterLab as `make lab` starts it, on a copy of the notebooks; the set-up does nothing, .venv is this Python."""
     root, checkout = pytestconfig.rootpath, tmp_path_factory.mktemp("lab") / "a checkout"
     home, port = checkout.parent / "home", free_port()
-    (checkout / "lib" / "wiring").mkdir(parents=True)
-    (checkout / "lib" / "wiring" / "bootstrap.py").touch()
+    (checkout / "tools").mkdir(parents=True)
+    (checkout / "tools" / "setup.sh").write_text("#!/bin/sh\n")
+    (checkout / "tools" / "setup.sh").chmod(0o755)
     shutil.copytree(root / "notebooks", checkout / "notebooks", ignore=shutil.ignore_patterns(".*"))
     shutil.copyfile(root / "Makefile", checkout / "Makefile")
     python = checkout / ".venv" / "bin" / "python"
