@@ -99,7 +99,9 @@ def test_the_cpu_route_installs_no_cuda_package(compiled):
     assert not [name for name in names if name.startswith(("nvidia", "cuda")) or name in ("triton", "sgl-kernel")]
 
 
-@pytest.mark.parametrize(("goal", "folder"), [("peers", "tests/external/peers"), ("benchmarks", "tests/external/benchmarks")])
+@pytest.mark.parametrize(
+    ("goal", "folder"), [("peers", "tests/external/peers"), ("benchmarks", "tests/external/benchmarks")]
+)
 @pytest.mark.parametrize("ready", ["", "/somewhere/bin/python"])
 def test_make_installs_the_peers_unless_they_are_ready(copy, goal, folder, ready):
     ran = make(goal, cwd=copy, WIRING_PEERS_PYTHON=ready)
