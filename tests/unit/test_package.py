@@ -36,7 +36,9 @@ def test_no_public_class_name_occurs_twice():
 
 
 def test_every_error_has_a_literal_code_in_kebab_case():
-    without = [place for place, parts in messages.errors() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", parts["code"])]
+    without = [
+        place for place, parts in messages.errors() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", parts["code"])
+    ]
     assert without == []
 
 
