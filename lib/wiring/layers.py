@@ -8,11 +8,12 @@ final norm. A layout is the ordered tuple of boundaries that fills the slots of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from wiring.errors import WiringError
 
 Layout = tuple[int, ...]
+MIN_DEFAULT_LAYERS = 7  # fewer: the three default boundaries are not distinct
 
 
 class Phase(StrEnum):
@@ -48,15 +49,50 @@ def default_layout(num_layers: int) -> Layout:
 
     Raises WiringError when the target is too shallow for three different boundaries inside it.
     """
-    layout = (2, num_layers // 2, num_layers - 3)
-    if not layout[0] < layout[1] < layout[2]:
+    if num_layers < MIN_DEFAULT_LAYERS:
         raise WiringError(
             "the target is too shallow for the default capture layers",
-            expected="at least 8 layers",
+            expected=f"at least {MIN_DEFAULT_LAYERS} layers",
             found=f"{num_layers} layers",
             remedy="Name the layer ids in the draft's config",
         )
-    return layout
+    return (2, num_layers // 2, num_layers - 3)
+
+
+class LayoutFault(IntEnum):
+    """How a served layout differs from the trained one; the values are fault numbers of `wiring.engines.faults`."""
+
+    OTHER_BOUNDARIES = 1
+    OFF_BY_ONE = 2
+    COUNT_OR_ORDER = 3
+
+
+def classify_layout(trained: Iterable[int], served: Iterable[int], num_layers: int = 0) -> LayoutFault | None:
+    """Classify a served layout by what each slot holds; return None where it equals the trained layout.
+
+    COUNT_OR_ORDER: another number of slots, or the trained boundaries in another order.
+    OFF_BY_ONE: every slot that differs holds the boundary next to its trained one, all on the same side. Slots that hold
+    their trained boundary do not count against it: no numbering puts a boundary below the embedding or above the last
+    layer, and engines accept the embedding under an id of its own, so trained (0, 3, 31) served as (0, 4, 32) is off by
+    one. The exception is the default layers of a target with `num_layers` layers (0: unknown): if they are served and
+    some slots agree, the engine ignored the draft's ids and these slots agree by chance (trained (1, 21, 40), served
+    (2, 21, 40), 43 layers), which is OTHER_BOUNDARIES.
+    OTHER_BOUNDARIES: everything else.
+    """
+    trained, served = tuple(trained), tuple(served)
+    if trained == served:
+        return None
+    if len(trained) != len(served) or sorted(trained) == sorted(served):
+        return LayoutFault.COUNT_OR_ORDER
+    steps = {after - before for before, after in zip(trained, served, strict=True)}
+    if steps in ({1}, {-1}) or (steps in ({0, 1}, {0, -1}) and not is_default_layout(served, num_layers)):
+        return LayoutFault.OFF_BY_ONE
+    return LayoutFault.OTHER_BOUNDARIES
+
+
+def is_default_layout(layout: Layout, num_layers: int) -> bool:
+    """Return whether the boundaries are those that engines capture by default on a target of this many layers."""
+    return num_layers >= MIN_DEFAULT_LAYERS and layout == default_layout(num_layers)
 
 
 def parse_layout(text: str, num_layers: int | None = None) -> Layout:

@@ -3,7 +3,16 @@
 import pytest
 
 from wiring.errors import WiringError
-from wiring.layers import IdConvention, default_layout, describe, from_boundaries, parse_layout, to_boundaries
+from wiring.layers import (
+    IdConvention,
+    classify_layout,
+    default_layout,
+    describe,
+    from_boundaries,
+    is_default_layout,
+    parse_layout,
+    to_boundaries,
+)
 
 
 def test_output_ids_name_the_layer_whose_output_is_captured():
@@ -24,6 +33,35 @@ def test_default_layout_of_the_61_layer_target():
 def test_default_layout_refuses_a_shallow_target():
     with pytest.raises(WiringError, match="too shallow.*found 4 layers"):
         default_layout(4)
+
+
+@pytest.mark.parametrize(
+    ("trained", "served", "layers", "fault"),
+    [
+        ((0, 3, 31), (0, 3, 31), 61, None),
+        ((0, 3, 31), (3, 31, 59), 61, 1),
+        ((0, 3, 31), (2, 30, 58), 61, 1),
+        ((0, 3, 31), (3, 4, 58), 61, 1),
+        ((3, 31, 59), (4, 30, 59), 61, 1),  # in both directions
+        ((1, 21, 40), (2, 21, 40), 43, 1),  # the default layers: ids ignored
+        ((1, 21, 40), (2, 21, 40), 0, 2),
+        ((3, 31, 59), (2, 30, 58), 61, 2),  # the default layers, but every slot is off by one
+        ((0, 3, 31), (0, 4, 32), 61, 2),
+        ((0, 3, 31), (0, 2, 30), 61, 2),
+        ((0, 3, 31), (1, 4, 32), 61, 2),
+        ((3, 12, 20), (4, 13, 20), 20, 2),
+        ((0, 3, 31), (3, 0, 31), 61, 3),
+        ((0, 3, 31), (3, 31), 61, 3),
+        ((0, 3), (0, 3, 31), 61, 3),
+    ],
+)
+def test_layout_differences_are_classified_by_what_each_slot_holds(trained, served, layers, fault):
+    assert classify_layout(trained, served, layers) == fault
+
+
+@pytest.mark.parametrize(("layers", "default"), [(6, False), (7, True)])
+def test_the_default_layout_needs_seven_layers(layers, default):
+    assert is_default_layout((2, layers // 2, layers - 3), layers) is default
 
 
 @pytest.mark.parametrize("text", ["0,3,31", "(0, 3, 31)", "[0,3,31]", " 0 , 3, 31 "])

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from wiring.checkpoints.draft_config import DEFAULT_SLOTS, IDS, named_slots
 from wiring.engines.resolve import Note, ServedLayout
-from wiring.errors import WiringError
-from wiring.layers import Layout, Phase, default_layout
+from wiring.layers import Layout, LayoutFault, Phase, classify_layout, is_default_layout
 from wiring.lint.findings import NO_FAULT, LintFinding
 from wiring.lint.lint_inputs import View
 
@@ -47,8 +46,11 @@ def as_trained(view: View) -> list[LintFinding]:
             groups.setdefault(layout, []).append(phase)
     found = []
     for layout, phases in groups.items():
-        kind, how = difference(trained, layout)
-        if _is_default(view, layout) and kind == 1:
+        num_layers = view.target.config.num_layers if view.target else 0
+        kind = classify_layout(trained, layout, num_layers)
+        assert kind is not None, "the layouts differ"
+        how = _how(kind, trained, layout)
+        if kind is LayoutFault.OTHER_BOUNDARIES and is_default_layout(layout, num_layers):
             how += "; these are the engine's default layers"
         found.append(
             LintFinding(
@@ -62,22 +64,28 @@ def as_trained(view: View) -> list[LintFinding]:
     return found or _unrecorded(view)
 
 
-def difference(trained: Layout, served: Layout) -> tuple[int, str]:
-    """Fault kind and words for two layouts that differ: 3 count or order, 2 off by one everywhere, 1 another set."""
+def _how(fault: LayoutFault, trained: Layout, served: Layout) -> str:
+    """Describe the difference between two layouts slot by slot."""
     if len(trained) != len(served):
-        return 3, f"{len(served)} slots are served, {len(trained)} were trained"
-    if sorted(trained) == sorted(served):
-        return 3, "the same boundaries in another order"
-    steps = {s - t for t, s in zip(trained, served, strict=True)}
-    if steps == {1} or steps == {-1}:
-        return 2, f"every slot is one layer {'later' if steps == {1} else 'earlier'}"
-    moved = [
-        f"slot {i} is fed what slot {trained.index(b)} was trained on"
-        for i, b in enumerate(served)
-        if b in trained and trained[i] != b
+        return f"{len(served)} slots are served, {len(trained)} were trained"
+    if fault is LayoutFault.COUNT_OR_ORDER:
+        return "the same boundaries in another order"
+    pairs = [
+        (i, before, after) for i, (before, after) in enumerate(zip(trained, served, strict=True)) if before != after
     ]
-    wrong = [f"slot {i} is fed boundary {b}, which no slot knows" for i, b in enumerate(served) if b not in trained]
-    return 1, ", ".join(moved + wrong) or "slots are repeated"
+    if fault is LayoutFault.OFF_BY_ONE:
+        direction = "later" if pairs[0][2] > pairs[0][1] else "earlier"
+        which = "every slot" if len(pairs) == len(trained) else f"slot {', '.join(str(i) for i, _, _ in pairs)}"
+        return f"{which} is one layer {direction}"
+    moved = [
+        f"slot {i} is fed what slot {trained.index(after)} was trained on" for i, _, after in pairs if after in trained
+    ]
+    wrong = [
+        f"slot {i} is fed boundary {after}, which no slot was trained on"
+        for i, _, after in pairs
+        if after not in trained
+    ]
+    return ", ".join(moved + wrong)
 
 
 def slots(view: View) -> list[LintFinding]:
@@ -151,13 +159,6 @@ def _unrecorded(view: View) -> list[LintFinding]:
             _SAY,
         )
     ]
-
-
-def _is_default(view: View, layout: Layout) -> bool:
-    try:
-        return view.target is not None and layout == default_layout(view.target.config.num_layers)
-    except WiringError:
-        return False
 
 
 def _remedy(view: View, trained: Layout) -> str:

@@ -60,7 +60,7 @@ def test_a_layout_is_named(tiny, layout, names, kinds, slots):
 
 def test_one_layer_below_may_be_the_default(tiny):
     for difference in named(tiny, (2, 30, 58), trained=(3, 31, 59)):
-        assert (difference.names, difference.kinds) == (("default layers", "off by one down"), (1, 2))
+        assert (difference.names, difference.kinds) == (("default layers", "off by one down"), (2,))
 
 
 def test_one_slot_off_by_one_is_named_by_its_slot(tiny):
@@ -166,4 +166,4 @@ def test_layers_that_do_nothing_leave_a_slot_undecided(tiny):
     assert comparison.matches[2].alike == (30, 31)
     difference = diff_layouts(TRAINED, comparison.matches)
     assert (difference.served, difference.names, difference.kinds) == ((0, 3, None), ("undecided",), ())
-    assert "one of 30, 31, the trained one among them" in difference.slots[2].text
+    assert "one of 30, 31" in difference.slots[2].text
