@@ -1,7 +1,7 @@
-"""Lint (evidence L): do draft, target and the server's arguments agree with each other? From files, in seconds."""
+"""Check from files alone, in seconds, that draft, target and a server's arguments fit together."""
 
-from wiring.lint.checks import CHECKS, LintResult, lint
-from wiring.lint.findings import LintFinding, NotChecked
-from wiring.lint.server_arguments import READ, Changed, ServerView
+from wiring.checkpoints.file_findings import Finding
+from wiring.lint.checks import CHECKS, LintResult, NotChecked, lint
+from wiring.lint.lint_inputs import READ, Changed, ServerView
 
-__all__ = ["CHECKS", "READ", "Changed", "LintFinding", "LintResult", "NotChecked", "ServerView", "lint"]
+__all__ = ["CHECKS", "READ", "Changed", "Finding", "LintResult", "NotChecked", "ServerView", "lint"]

@@ -1,183 +1,180 @@
-"""Layout: the boundaries that are served, phase by phase, against those that the draft was trained on."""
+"""Check the boundaries that each phase is served against those that the draft was trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from wiring.checkpoints.draft_config import DEFAULT_SLOTS, IDS, named_slots
-from wiring.engines.resolve import Note, ServedLayout
+from wiring.checkpoints.copy_record import CopyRecord
+from wiring.checkpoints.draft_config import DEFAULT_SLOTS, IDS, named_slots, recorded_ids
+from wiring.checkpoints.file_findings import Finding
+from wiring.engines.resolve import Engine, Note, ServedLayout, served_layout
+from wiring.errors import WiringError
 from wiring.layers import Layout, LayoutFault, Phase, classify_layout, is_default_layout
-from wiring.lint.findings import NO_FAULT, LintFinding
-from wiring.lint.lint_inputs import View
+from wiring.lint.lint_inputs import DraftView, ServerView, TargetView, View
 
-_LAYOUT_KINDS = (1, 2, 3)
-_SAY = "Say which layout was trained: --trained B,B,B; `wiring search` tells it from the weights"
-_NAMES = {Phase.PREFILL: "prefill", Phase.VERIFY: "verify", Phase.DRAFT_EXTEND: "draft extend"}
+NO_FAULT = 0  # the fault number of a note that only names a rule or an assumption
+_LAYOUT_FAULTS = tuple(LayoutFault)
+_NAME_TRAINED = "Give the trained layout with --trained B,B,B; `wiring search` finds it from the weights"
+_UNKNOWN = ServedLayout(None, None, None)
 
 
-def served_as_said(view: View) -> list[LintFinding]:
-    """What the engine's rule has to say: defaults taken silently, ids out of order, phases that fail.
+def resolve_served(
+    engine: Engine,
+    draft: DraftView,
+    target: TargetView | None,
+    server: ServerView | None,
+    *,
+    embedding_plugin: bool = False,
+    engine_ids: tuple[int, ...] | None = None,
+    copy: CopyRecord | None = None,
+) -> tuple[ServedLayout | None, str]:
+    """Return the served layout by phase, or None and the reason if no target is given or no rule is known for it.
 
-    A remark on ids whose outcome is the trained layout all the same is none.
+    A fixed copy on SGLang that still has the ids written into it is assumed to run on the server that it was made for
+    (with the plugin's switch, or with edited files); a note of fault 0 says so. Raises WiringError for a release
+    without rules.
     """
-    served = _served(view)
-    found = []
+    if target is None:
+        return None, "no target was given"
+    ids, _ = recorded_ids(draft.config, draft.producer)
+    intact = copy is not None and copy.layout is not None and ids == copy.ids
+    form = copy.form if copy is not None and intact and engine.name == "sglang" and not embedding_plugin else ""
+    try:
+        layout = served_layout(
+            engine.name,
+            engine.version,
+            target.config.raw,
+            draft.config,
+            cuda_graphs=server.cuda_graphs if server else True,
+            tp_size=server.tp_size if server else 1,
+            embedding_plugin=embedding_plugin or form == "plugin",
+            slots=draft.slots,
+            engine_ids=engine_ids,
+        )
+    except WiringError as error:
+        if error.where != target.config.architecture:
+            raise
+        return None, str(error)
+    if copy is not None and form == "plugin":
+        switches = " ".join(f"{name}={value}" for name, value in copy.environment.items())
+        assumed = f"this copy was made for a server with {switches}, which files do not show"
+        return replace(layout, notes=(*layout.notes, Note(NO_FAULT, "warning", assumed))), ""
+    if copy is not None and form == "source":
+        assumed = "this copy was made for an SGLang with edited files, which `wiring patch verify` reads"
+        return ServedLayout(copy.layout, copy.layout, copy.layout, (Note(NO_FAULT, "warning", assumed),)), ""
+    return layout, ""
+
+
+def rule_notes(view: View) -> Iterator[Finding]:
+    """Report the notes of the engine's rule: silent defaults, ids out of order, phases that fail.
+
+    A note on ids that result in the trained layout anyway is left out, unless no engine reads the place of the ids.
+    """
+    served, trained = view.served or _UNKNOWN, view.trained
+    misplaced = view.sglang and IDS in view.draft.config
     for note in served.notes:
         phases = note.phases or tuple(Phase)
-        if note.kind == 0 or _harmless(view, note, served, phases):
+        as_trained = trained.layout is not None and all(served[phase] == trained.layout for phase in phases)
+        harmless = as_trained and note.kind in _LAYOUT_FAULTS and not (misplaced and note.severity != "note")
+        if note.kind == NO_FAULT or harmless:
             continue
         evidence = note.text
-        if note.severity == "error" and note.kind in _LAYOUT_KINDS and note.phases and view.trained.layout:
-            evidence += f"; {_fed(served[phases[0]])}, trained on {view.trained.layout} ({view.trained.why})"
-        where = f"{view.draft.where} ({_words(note.phases)})" if note.phases else view.draft.where
-        kind = NO_FAULT if note.severity == "note" else note.kind
-        found.append(LintFinding(kind, note.severity, where, evidence, note.remedy))
-    return found
+        if note.severity == "error" and note.kind in _LAYOUT_FAULTS and note.phases and trained.layout:
+            layout = served[phases[0]]
+            fed = "nothing is served" if layout is None else f"served boundaries {layout}"
+            evidence += f"; {fed}, trained on {trained.layout} ({trained.why})"
+        fault = NO_FAULT if note.severity == "note" else note.kind
+        yield Finding(fault, note.severity, _where(view, note.phases), evidence, note.remedy)
 
 
-def as_trained(view: View) -> list[LintFinding]:
-    """A phase that is served another layout than the trained one, unless the rule itself calls it an error."""
-    trained, served = view.trained.layout, _served(view)
+def against_trained(view: View) -> Iterator[Finding]:
+    """Report phases that are served another layout than the trained one, unless the rule calls them an error."""
+    trained, served = view.trained.layout, view.served or _UNKNOWN
     assert trained is not None, "needs the trained layout"
-    groups: dict[Layout, list[Phase]] = {}
+    num_layers = view.given_target.config.num_layers if view.given_target else 0
+    layouts: dict[Layout, list[Phase]] = {}
     for phase in Phase:
         layout = served[phase]
-        if layout is not None and layout != trained and not _said(served.notes, phase):
-            groups.setdefault(layout, []).append(phase)
-    found = []
-    for layout, phases in groups.items():
-        num_layers = view.target.config.num_layers if view.target else 0
-        kind = classify_layout(trained, layout, num_layers)
-        assert kind is not None, "the layouts differ"
-        how = _how(kind, trained, layout)
-        if kind is LayoutFault.OTHER_BOUNDARIES and is_default_layout(layout, num_layers):
+        if layout is not None and layout != trained and not _reported(served.notes, phase):
+            layouts.setdefault(layout, []).append(phase)
+    for layout, phases in layouts.items():
+        fault = classify_layout(trained, layout, num_layers)
+        assert fault is not None, "the layouts differ"
+        how = _describe(fault, trained, layout)
+        if fault is LayoutFault.OTHER_BOUNDARIES and is_default_layout(layout, num_layers):
             how += "; these are the engine's default layers"
-        found.append(
-            LintFinding(
-                kind,
-                "error" if view.trained.certain else "warning",
-                f"{view.draft.where} ({_words(phases)})",
-                f"served boundaries {layout}, trained on {trained} ({view.trained.why}): {how}",
-                _remedy(view, trained),
-            )
+        severity = "error" if view.trained.certain else "warning"
+        evidence = f"served boundaries {layout}, trained on {trained} ({view.trained.why}): {how}"
+        yield Finding(int(fault), severity, _where(view, phases), evidence, _remedy(view, trained))
+    if not layouts and view.trained.guessed and all(served[phase] == trained for phase in Phase):
+        evidence = (
+            f"the config names no layers and the engine serves its default, boundaries {trained}: that the draft "
         )
-    return found or _unrecorded(view)
+        evidence += "was trained on them is an assumption"
+        yield Finding(NO_FAULT, "note", view.draft.where, evidence, _NAME_TRAINED)
 
 
-def _how(fault: LayoutFault, trained: Layout, served: Layout) -> str:
-    """Describe the difference between two layouts slot by slot."""
+def slot_count(view: View) -> Iterator[Finding]:
+    """Report an `fc` that takes another number or width of states than the engine feeds it."""
+    draft, width = view.draft, view.draft.width
+    fc, where = draft.named.get("fc.weight"), draft.tensor_where("fc.weight")
+    if fc is None or not width:
+        return
+    if fc.dim() != 2:
+        evidence = f"fc.weight has the shape {list(fc.shape)} and is not a matrix, so the weights do not load"
+        yield Finding(3, "error", where, evidence, "Export the draft again: its fc is [width, states * width]")
+        return
+    states, rest = divmod(fc.shape[1], width)
+    if rest or not states:
+        evidence = f"fc takes {fc.shape[1]} features, which is not a multiple of the state's width {width}"
+        remedy = "Check target_hidden_size, and that the draft was trained for this target"
+        yield Finding(3, "error", where, evidence, remedy)
+        return
+    if fc.shape[0] != draft.layer.get("hidden_size"):
+        evidence = f"fc returns {fc.shape[0]} features, the draft's hidden_size is {draft.layer.get('hidden_size')}"
+        yield Finding(3, "error", where, evidence)
+        return
+    counts = {named_slots(draft.config, draft.producer) or DEFAULT_SLOTS}
+    if view.served is not None:
+        counts = {len(layout) for phase in Phase if (layout := view.served[phase]) is not None}
+    if not counts <= {states}:
+        evidence = f"fc takes {states} states, config and engine feed {', '.join(map(str, sorted(counts)))}"
+        yield Finding(3, "error", where, evidence, f"Name {states} layers in the draft's config")
+
+
+def _reported(notes: Iterable[Note], phase: Phase) -> bool:
+    return any(n.severity == "error" and n.kind in _LAYOUT_FAULTS and phase in n.phases for n in notes)
+
+
+def _where(view: View, phases: Iterable[Phase]) -> str:
+    names = ", ".join(phase.value.replace("_", " ") for phase in phases)
+    return f"{view.draft.where} ({names})" if names else view.draft.where
+
+
+def _describe(fault: LayoutFault, trained: Layout, served: Layout) -> str:
     if len(trained) != len(served):
         return f"{len(served)} slots are served, {len(trained)} were trained"
     if fault is LayoutFault.COUNT_OR_ORDER:
         return "the same boundaries in another order"
-    pairs = [
-        (i, before, after) for i, (before, after) in enumerate(zip(trained, served, strict=True)) if before != after
-    ]
+    moved = [(i, old, new) for i, (old, new) in enumerate(zip(trained, served, strict=True)) if old != new]
     if fault is LayoutFault.OFF_BY_ONE:
-        direction = "later" if pairs[0][2] > pairs[0][1] else "earlier"
-        which = "every slot" if len(pairs) == len(trained) else f"slot {', '.join(str(i) for i, _, _ in pairs)}"
-        return f"{which} is one layer {direction}"
-    moved = [
-        f"slot {i} is fed what slot {trained.index(after)} was trained on" for i, _, after in pairs if after in trained
-    ]
-    wrong = [
-        f"slot {i} is fed boundary {after}, which no slot was trained on"
-        for i, _, after in pairs
-        if after not in trained
-    ]
-    return ", ".join(moved + wrong)
-
-
-def slots(view: View) -> list[LintFinding]:
-    """The number and width of the states that `fc` takes, against what the engine feeds it."""
-    fc, width = view.draft.named.get("fc.weight"), view.draft.width
-    if fc is None or not width:
-        return []
-    where = view.draft.tensor_where("fc.weight")
-    if fc.dim() != 2:
-        evidence = f"fc.weight has the shape {list(fc.shape)}, which is no matrix: the weights do not load"
-        return [LintFinding(3, "error", where, evidence, "Export the draft again: its fc is [width, states * width]")]
-    states, rest = divmod(fc.shape[1], width)
-    if rest or not states:
-        return [
-            LintFinding(
-                3,
-                "error",
-                where,
-                f"fc takes {fc.shape[1]} features, which is no number of states of width {width}",
-                "Check target_hidden_size, and that the draft was trained for this target",
-            )
-        ]
-    hidden = view.draft.layer.get("hidden_size")
-    if fc.shape[0] != hidden:
-        return [LintFinding(3, "error", where, f"fc puts out {fc.shape[0]} features, the draft is {hidden} wide")]
-    counts = {len(layout) for phase in Phase if (layout := _served(view)[phase]) is not None}
-    if view.served is None:
-        counts = {named_slots(view.draft.config, view.draft.producer) or DEFAULT_SLOTS}
-    if counts <= {states}:
-        return []
-    found = ", ".join(map(str, sorted(counts)))
-    return [
-        LintFinding(
-            3,
-            "error",
-            where,
-            f"fc takes {states} states, {found} are fed by config and engine",
-            f"Name {states} layers in the draft's config",
-        )
-    ]
-
-
-def _served(view: View) -> ServedLayout:
-    return view.served or ServedLayout(None, None, None)
-
-
-def _harmless(view: View, note: Note, served: ServedLayout, phases: Iterable[Phase]) -> bool:
-    trained = view.trained
-    if note.kind not in _LAYOUT_KINDS or trained.layout is None:
-        return False
-    misplaced = view.sglang and IDS in view.draft.config and note.severity != "note"
-    return not misplaced and all(served[phase] == trained.layout for phase in phases)
-
-
-def _said(notes: Iterable[Note], phase: Phase) -> bool:
-    return any(n.severity == "error" and n.kind in _LAYOUT_KINDS and phase in n.phases for n in notes)
-
-
-def _unrecorded(view: View) -> list[LintFinding]:
-    """The default layers, served to a draft that does not say on which it was trained."""
-    trained, served = view.trained, _served(view)
-    if not trained.guessed or any(served[phase] != trained.layout for phase in Phase):
-        return []
-    return [
-        LintFinding(
-            NO_FAULT,
-            "note",
-            view.draft.where,
-            f"the config names no layers: the engine serves its default, boundaries {trained.layout}, and that the draft "
-            "was trained on them is an assumption",
-            _SAY,
-        )
-    ]
+        slots = "every slot" if len(moved) == len(trained) else f"slot {', '.join(str(i) for i, *_ in moved)}"
+        return f"{slots} is one layer {'later' if moved[0][2] > moved[0][1] else 'earlier'}"
+    known = [f"slot {i} holds what slot {trained.index(new)} was trained on" for i, _, new in moved if new in trained]
+    unknown = [f"slot {i} holds boundary {new}, unknown to every slot" for i, _, new in moved if new not in trained]
+    return ", ".join(known + unknown)
 
 
 def _remedy(view: View, trained: Layout) -> str:
     if not view.trained.certain:
-        return _SAY
+        return _NAME_TRAINED
     if view.engine.name == "tensorrt-llm" and 0 in trained:
         return (
             "TensorRT-LLM cannot capture the embedding, boundary 0 (its id -1 is the state after the final norm): "
             "serve the draft with another engine, or retrain on boundaries from 1"
         )
-    cure = f"ake the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
-    if view.trained.said:
-        return f"M{cure}"
-    return f"Confirm what was trained (--trained B,B,B, or `wiring search`), then m{cure}"
-
-
-def _fed(layout: Layout | None) -> str:
-    return "nothing is served" if layout is None else f"served boundaries {layout}"
-
-
-def _words(phases: Iterable[Phase]) -> str:
-    return ", ".join(_NAMES[phase] for phase in phases)
+    confirm = "" if view.trained.said else "Confirm the trained layout (--trained B,B,B, or `wiring search`). "
+    return (
+        f"{confirm}Make the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
+    )

@@ -1,4 +1,4 @@
-"""The layout that a draft was trained on: as said, as its cured copy records it, or as its config is taken to mean."""
+"""Determine the layout that a draft was trained on: as given, as its fixed copy records it, or from its config."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from wiring.checkpoints.draft_config import DEFAULT_SLOTS, IDS, recorded_ids
 from wiring.engines.misplaced_layer_ids import misplaced_layer_ids
 from wiring.engines.trainers import trained_layout
 from wiring.errors import WiringError
-from wiring.layers import Layout
+from wiring.layers import Layout, is_default_layout
 
 
 @dataclass(frozen=True)
-class Trained:
-    """`layout` in boundaries, None where nothing tells it; `why` says where it comes from or what is missing.
+class TrainedLayout:
+    """The trained layout in boundaries, None if unknown; `why` names its source or what is missing.
 
-    `certain` is False where the layout rests on an assumption, which `why` names; `guessed` is True where the draft
-    records nothing and its producer's default is assumed; `said` is True where somebody named it in boundaries.
+    `certain` is False if the layout rests on an assumption, named in `why`; `guessed` is True if the draft records
+    nothing and its producer's default is assumed; `said` is True if it was given in boundaries.
     """
 
     layout: Layout | None
@@ -29,61 +29,57 @@ class Trained:
     guessed: bool = False
 
 
-def said(layout: Layout) -> Trained:
-    """The layout that the caller knows."""
-    return Trained(layout, "as said with --trained", said=True)
-
-
-def copied(record: CopyRecord | None) -> Trained | None:
-    """The layout that a cured copy was made for; None where there is no record, or one from before it was kept."""
+def given_layout(trained: Layout | None, record: CopyRecord | None) -> TrainedLayout | None:
+    """Return the layout of `--trained`, or else the one that a fixed copy of the draft records; None without both."""
+    if trained is not None:
+        return TrainedLayout(trained, "given with --trained", said=True)
     if record is None or record.layout is None:
         return None
-    return Trained(record.layout, MADE_FOR, said=True)
+    return TrainedLayout(record.layout, MADE_FOR, said=True)
 
 
-def recorded(config: Mapping[str, Any], producer: str, num_layers: int | None, slots: int | None) -> Trained:
-    """The layout that a draft's config records, by its producer's numbering.
+def recorded_layout(
+    config: Mapping[str, Any], producer: str, num_layers: int | None, slots: int | None
+) -> TrainedLayout:
+    """Return the layout that a draft's config records, in its producer's id convention.
 
-    `num_layers` is the target's, None without one; `slots` how many states `fc` takes, None without the tensors.
-    Ids that a flat config holds at its top level are taken too: they are what the trainer meant, whether or not an
-    engine finds them there. A flat config does not say whose numbering its ids are in, so what it records is never
-    certain. Its ids that are exactly the default boundaries (2, L//2, L-3) are taken for input ids, as SafeAILab and
-    vLLM write them: as output ids nobody's default is spelt so. Ids that stand where nobody writes them, and ids that
-    would be boundaries which do not exist, tell nothing. SafeAILab records no ids, since it always trains its default.
+    `num_layers` is the target's, None without a target; `slots` the number of states that `fc` takes, None without
+    tensors. Ids at the top level of a flat config count too: they are what the trainer wrote, even if an engine does not
+    read them. A flat config does not name its id convention, so its layout is never certain; ids equal to the default
+    boundaries (2, L//2, L-3) are taken as input ids, as SafeAILab and vLLM write them. The layout is unknown for ids at
+    a place where no trainer writes them and for ids that stand for boundaries that do not exist. SafeAILab records no
+    ids, because it always trains on its default.
     """
+    flat = producer != "speculators"
     ids, where = recorded_ids(config, producer)
     if ids is None and config.get(IDS):
         ids, where = tuple(int(i) for i in config[IDS]), f"{IDS} at the top level"
     elif ids is None and (stray := misplaced_layer_ids(config)):
-        return Trained(None, f"ids {stray[1]} stand under {stray[0]}, where no trainer writes what was trained")
+        return TrainedLayout(None, f"ids {stray[1]} are under {stray[0]}, where no trainer writes the trained ids")
     expected = slots or len(ids or ()) or DEFAULT_SLOTS
     if ids is not None and len(ids) != expected:
-        return Trained(None, f"{where} names {len(ids)} layers, fc takes {slots} states")
-    absent = "" if ids is not None else _absent(config, producer, where)
-    if absent and expected != DEFAULT_SLOTS:
-        return Trained(None, f"{absent}, and no default for {expected} slots")
-    if absent and num_layers is None:
-        return Trained(None, f"{absent}, and without a target no default layers")
-    flat = producer != "speculators"
-    default = None if num_layers is None else (2, num_layers // 2, num_layers - 3)
-    if flat and ids is not None and ids == default:
-        return Trained(ids, f"assumed: {where} {list(ids)}, the default layers as input ids", certain=False)
+        return TrainedLayout(None, f"{where} names {len(ids)} layers, fc takes {slots} states")
+    absent = ""
+    if ids is None:
+        source = config.get("eagle_config") or {} if flat else config
+        absent = f"no {where} in the config"
+        if IDS in source:
+            absent = f"{where} is {'null' if source[IDS] is None else 'an empty list'}"
+        if expected != DEFAULT_SLOTS:
+            return TrainedLayout(None, f"{absent}, and there is no default for {expected} slots")
+        if num_layers is None:
+            return TrainedLayout(None, f"{absent}, and the default layers need a target")
+    if flat and ids is not None and is_default_layout(ids, num_layers or 0):
+        return TrainedLayout(ids, f"assumed: {where} {list(ids)}, the default layers as input ids", certain=False)
     version = None if flat else str(config.get("speculators_version") or "")
     try:
         layout, why = trained_layout(producer, version or None, ids, num_layers or 0)
-    except WiringError as error:  # a version that is none, a target without room for the default
-        return Trained(None, str(error))
-    told = f"{absent}: {why}" if absent else f"{where} {why}"
-    nowhere = [b for b in layout if b < 0 or (num_layers is not None and b > num_layers)]
-    if nowhere:
+    except WiringError as error:  # not a version, or a target that is too shallow for the default
+        return TrainedLayout(None, str(error))
+    source = f"{absent}: {why}" if absent else f"{where} {why}"
+    outside = [b for b in layout if b < 0 or (num_layers is not None and b > num_layers)]
+    if outside:
         of = f"a target of {num_layers} layers" if num_layers is not None else "any target"
-        return Trained(None, f"{told}, would be boundaries {layout}: {of} has no boundary {nowhere[0]}")
+        return TrainedLayout(None, f"{source}, would be boundaries {layout}: {of} has no boundary {outside[0]}")
     guessed = bool(absent) and producer != "safeailab"
-    return Trained(layout, f"assumed: {told}" if flat else told, certain=not flat, guessed=guessed)
-
-
-def _absent(config: Mapping[str, Any], producer: str, where: str) -> str:
-    source = config if producer == "speculators" else config.get("eagle_config") or {}
-    if IDS not in source:
-        return f"no {where} in the config"
-    return f"{where} is {'null' if source[IDS] is None else 'an empty list'}"
+    return TrainedLayout(layout, f"assumed: {source}" if flat else source, certain=not flat, guessed=guessed)

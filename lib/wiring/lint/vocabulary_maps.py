@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wiring.lint.findings import LintFinding
+from wiring.checkpoints.file_findings import Finding
 from wiring.lint.lint_inputs import View
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MANY = 256  # ids from which on a map without two neighbouring target ids is not believed
 
 
-def maps(view: View) -> list[LintFinding]:
+def maps(view: View) -> list[Finding]:
     """Offsets, ascending, different, within the target's vocabulary, and both maps of one mind.
 
     A map that is wrong makes nearly every proposal another word, while the trainer's own numbers stay good.
@@ -32,7 +32,7 @@ def maps(view: View) -> list[LintFinding]:
     return []
 
 
-def unusable(view: View) -> list[LintFinding]:
+def unusable(view: View) -> list[Finding]:
     """Of what `maps` finds, that alone with which no number can be computed and no server works."""
     if view.draft.vocabulary is None:
         return []
@@ -44,7 +44,7 @@ def unusable(view: View) -> list[LintFinding]:
     return [_error(view, "d2t", evidence)] if evidence else []
 
 
-def _shapes(view: View) -> list[LintFinding]:
+def _shapes(view: View) -> list[Finding]:
     """Sizes of head and maps, and whether the map is there that is needed."""
     assert view.draft.vocabulary is not None
     rows, vocab = view.draft.vocabulary
@@ -65,9 +65,9 @@ def _shapes(view: View) -> list[LintFinding]:
     return found
 
 
-def _error(view: View, name: str, evidence: str) -> LintFinding:
+def _error(view: View, name: str, evidence: str) -> Finding:
     remedy = "Export the map that was trained with, beside its lm_head"
-    return LintFinding(9, "error", view.draft.tensor_where(name), evidence, remedy)
+    return Finding(9, "error", view.draft.tensor_where(name), evidence, remedy)
 
 
 def _unreachable(d2t: Tensor, rows: int, vocab: int) -> str:

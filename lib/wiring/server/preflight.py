@@ -106,17 +106,17 @@ def _check_draft(spec: ServerSpec, draft: Path, rules_hold: bool) -> tuple[str, 
         tensors = {name: read_tensor(draft, name) for name in _FITTING if name in tensor_names(draft)}
     else:
         tensors = read_checkpoint(draft)[0]
-    problems = [str(problem) for problem in check_fit(target, config, tensors)]
-    notes = [] if rules_hold else [problem for problem in problems if problem.startswith("layer ids")]
+    problems = check_fit(target, config, tensors)
+    notes = [] if rules_hold else [problem for problem in problems if problem.by_rule]
     problems = [problem for problem in problems if problem not in notes]
     if problems:
         raise WiringError(
-            f"the draft does not fit the target: {'; '.join(problems)}",
+            f"the draft does not fit the target: {'; '.join(map(str, problems))}",
             where=draft,
             expected=f"a draft for {spec.target}",
             remedy="Use the target that the draft was trained for",
         )
-    return tuple(notes)
+    return tuple(map(str, notes))
 
 
 def _as_served(config: dict[str, Any], switches: Mapping[str, str]) -> dict[str, Any]:

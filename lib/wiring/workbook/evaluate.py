@@ -41,7 +41,7 @@ def open_draft(case: Case) -> DraftEvaluation:
     problems = check_fit(opened.target, checkpoint.config, checkpoint.tensors) if flat else []
     if problems:
         raise WiringError(
-            "; ".join(str(p) for p in problems), where=profile.draft, remedy="Check draft and target in the profile"
+            "; ".join(map(str, problems)), where=profile.draft, remedy="Check draft and target in the profile"
         )
     if len(opened.states) < profile.accuracy.documents:
         raise WiringError(

@@ -56,7 +56,7 @@ def test_a_pair_that_fits_has_no_problems():
 )
 def test_one_mismatch_is_one_problem(config, tensors, problem):
     (found,) = check_fit(TARGET, DRAFT | config, tensors)
-    assert re.search(problem, found), found
+    assert re.search(problem, str(found)), found
 
 
 @pytest.mark.parametrize("ids", [[3, 31, 61], [3, 3, 31]])

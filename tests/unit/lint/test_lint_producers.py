@@ -15,7 +15,7 @@ from test_draft_producers import SAFEAILAB, SPECFORGE, SPECULATORS, tensors, wri
 from wiring.engines.resolve import parse_engine
 from wiring.errors import WiringError
 from wiring.lint import ServerView, lint
-from wiring.lint.rope_check import context_length
+from wiring.lint.config_checks import context_length
 
 DEFAULT = (2, 6, 9)  # of 12 layers
 
