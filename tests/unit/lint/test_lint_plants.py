@@ -1,10 +1,8 @@
-"""One fault at a time on the tiny pair: lint names its kind, and calls nothing else an error.
+"""One planted fault at a time on the tiny pair: lint reports its fault number and no error of another fault.
 
-Expected layouts are worked out by hand from the releases' rules: on this target of 61 layers SGLang 0.5.23 takes ids as
-boundaries unless the first is 1 (then id + 1), 0.5.9 adds 1 always, and the default is (2, 30, 58) everywhere.
+Expected layouts are derived by hand from the releases' rules: on this target of 61 layers SGLang 0.5.23 takes ids as
+boundaries unless the first is 1 (then id + 1), 0.5.9 always adds 1, and the default is (2, 30, 58) everywhere.
 """
-
-import re
 
 import pytest
 import torch
@@ -24,14 +22,13 @@ def run(folder, *, engine="sglang==0.5.23", trained=TRAINED, of=TINY / "target",
     return lint(folder, of, parse_engine(engine), trained=trained, server=server)
 
 
-def told(result):
+def reported(result):
     return {(finding.kind, finding.severity) for finding in result.findings}
 
 
-def assert_only(result, kind, severity="error"):
-    """The planted kind is told, and no error of another kind."""
-    assert (kind, severity) in told(result), result.findings
-    assert {finding.kind for finding in result.errors} <= {kind}, result.errors
+def assert_only(result, fault):
+    """The planted fault is reported as an error, and no other fault is."""
+    assert {finding.kind for finding in result.errors} == {fault}, result.findings
     assert all(finding.where and finding.evidence for finding in result.findings)
     assert all(finding.remedy for finding in result.errors)
 
@@ -75,8 +72,7 @@ def test_a_layout_that_is_not_the_trained_one(tmp_path, config, drop, engine, tr
     result = run(draft(tmp_path / "d", config, drop=drop), engine=engine, trained=trained)
     assert phases(result) == served
     assert_only(result, kind)
-    worst = [finding for finding in result.errors if "trained on" in finding.evidence]
-    assert len(worst) == 1 and str(trained) in worst[0].evidence and str(served[0]) in worst[0].evidence
+    assert len([f for f in result.errors if str(trained) in f.evidence and str(served[0]) in f.evidence]) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,7 +85,7 @@ def test_a_layout_that_is_not_the_trained_one(tmp_path, config, drop, engine, tr
     ],
 )
 def test_ids_with_which_the_server_fails(tmp_path, layer_ids, engine):
-    """Two of three states are captured; in 0.5.13 the residual before layer 0 is None."""
+    """Only two of three states are captured; in 0.5.13 the residual before layer 0 is None."""
     result = run(draft(tmp_path / "d", ids(*layer_ids)), engine=engine)
     assert phases(result) == (None,) * 3
     assert_only(result, 3)
@@ -108,7 +104,7 @@ def test_verify_on_default_layers_under_cuda_graphs(tmp_path):
 def test_the_embedding_asked_of_a_release_that_cannot(tmp_path):
     result = run(draft(tmp_path / "d", ids(-1, 2, 30)), engine="sglang==0.5.9")
     assert phases(result) == (None, DEFAULT, DEFAULT)
-    assert "TypeError" in " ".join(finding.evidence for finding in result.errors)
+    assert any("TypeError" in finding.evidence for finding in result.errors)
 
 
 def fc_of_four(tensors):
@@ -157,33 +153,30 @@ def without_t2d(name):
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("edit", "tensor", "evidence"),
     [
-        (lambda t: t.update(d2t=reached(t)), "holds target ids, not offsets"),
-        (without_t2d("absolute"), "outside the target's"),
-        (without_t2d("too far"), "outside the target's"),
-        (lambda t: t.update(d2t=torch.arange(ROWS)), "placeholder"),
-        (lambda t: t.update(d2t=torch.zeros(ROWS, dtype=torch.int64)), "a slice"),
-        (first_slice, "a slice"),
-        (shuffled, "do not ascend"),
-        (twice, "only 87 different"),
-        (lambda t: t.update(t2d=t["t2d"].roll(1)), "moved by 1"),
-        (unmarked, "disagree on 1 target id"),
-        (lambda t: t.pop("d2t"), "no d2t, and SGLang reads no t2d|no d2t"),
-        (lambda t: t.update(d2t=t["d2t"][:-1]), r"shape \[87\], expected \[88\]"),
-        (lambda t: t.update(t2d=t["t2d"][:-2]), r"shape \[190\], expected \[192\]"),
-        (lambda t: t.update(d2t=t["d2t"] + 0.5), "fractions"),
-        (
-            lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:80]}),
-            "lm_head has 80 rows, draft_vocab_size is 88",
-        ),
+        (lambda t: t.update(d2t=reached(t)), "d2t", "target ids, not offsets"),
+        (without_t2d("absolute"), "d2t", "0 to 191"),
+        (without_t2d("too far"), "d2t", "0 to 191"),
+        (lambda t: t.update(d2t=torch.arange(ROWS)), "d2t", "0, 1, 2, ... 87"),
+        (lambda t: t.update(d2t=torch.zeros(ROWS, dtype=torch.int64)), "d2t", "0 to 87"),
+        (first_slice, "d2t", "0 to 87"),
+        (shuffled, "d2t", "draft ids"),
+        (twice, "d2t", "only 87"),
+        (lambda t: t.update(t2d=t["t2d"].roll(1)), "d2t", "by 1"),
+        (unmarked, "d2t", "1 target id"),
+        (lambda t: t.pop("d2t"), "d2t", "88 of 192"),
+        (lambda t: t.update(d2t=t["d2t"][:-1]), "d2t", "[87], expected [88]"),
+        (lambda t: t.update(t2d=t["t2d"][:-2]), "t2d", "[190], expected [192]"),
+        (lambda t: t.update(d2t=t["d2t"] + 0.5), "d2t", "fractions"),
+        (lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:80]}), "lm_head.weight", "80 rows"),
     ],
 )
-def test_vocabulary_maps(tmp_path, edit, words):
+def test_vocabulary_maps(tmp_path, edit, tensor, evidence):
     result = run(draft(tmp_path / "d", edit=edit))
     assert_only(result, 9)
     (finding,) = result.errors
-    assert re.search(words, finding.evidence), finding.evidence
+    assert finding.where.endswith(f": tensor {tensor}") and evidence in finding.evidence
 
 
 def test_another_vocabulary_and_another_width(tmp_path):
@@ -226,7 +219,7 @@ def test_variants_of_the_forward_pass(tmp_path, config, edit):
 def test_what_may_be_wrong_is_a_warning(tmp_path, config, name):
     folder = draft(tmp_path / "d", config, edit=lambda t: t.update({name: torch.ones(3)} if name else {}))
     result = run(folder)
-    assert told(result) == {(10, "warning")}
+    assert reported(result) == {(10, "warning")}
 
 
 def test_buffers_that_are_computed_are_no_finding(tmp_path):
@@ -254,15 +247,8 @@ def test_embedding_against_the_targets(tmp_path):
     trained = draft(tmp_path / "trained", ids(*LATER), edit=own_embedding("trained"))
     assert_only(run(trained, trained=LATER), 8)
     assert run(trained, engine="vllm", trained=LATER).findings == ()  # which keeps it
-    assert_only(
-        run(
-            draft(
-                tmp_path / "nan",
-                edit=lambda t: t.update({"embed_tokens.weight": torch.full((VOCABULARY, WIDTH), float("nan"))}),
-            )
-        ),
-        8,
-    )
+    nan = {"embed_tokens.weight": torch.full((VOCABULARY, WIDTH), float("nan"))}
+    assert_only(run(draft(tmp_path / "nan", edit=lambda t: t.update(nan))), 8)
 
 
 def test_a_head_that_sglang_overwrites(tmp_path):
@@ -279,24 +265,24 @@ def test_a_head_that_sglang_overwrites(tmp_path):
     assert run(shared).findings == ()
 
 
-def test_nan_is_told(tmp_path):
+def test_nan_is_reported(tmp_path):
     assert_only(run(draft(tmp_path / "d", edit=lambda t: t["norm.weight"].fill_(float("inf")))), 19)
 
 
 def test_rope_and_length(tmp_path):
     result = run(draft(tmp_path / "a", {"rope_theta": 1e6}))
-    assert told(result) == {(13, "warning")}
+    assert reported(result) == {(13, "warning")}
     short = draft(tmp_path / "b", {"max_position_embeddings": 512})
     assert_only(run(short), 13)
     assert run(short, context_length=512).findings == ()
     later = draft(tmp_path / "v", {"max_position_embeddings": 512, **ids(*LATER)})
-    assert told(run(later, engine="vllm", trained=LATER)) == {(13, "warning")}
+    assert reported(run(later, engine="vllm", trained=LATER)) == {(13, "warning")}
     both = {
         "rope_scaling": {"rope_type": "linear", "factor": 2.0},
         "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4},
     }
-    assert (13, "warning") in told(run(draft(tmp_path / "c", both)))
-    assert told(run(draft(tmp_path / "d", {"sliding_window": 256}))) == {(13, "warning")}
+    assert (13, "warning") in reported(run(draft(tmp_path / "c", both)))
+    assert reported(run(draft(tmp_path / "d", {"sliding_window": 256}))) == {(13, "warning")}
     whole_number = {"rope_scaling": {"rope_type": "linear", "factor": 2}, "max_position_embeddings": 2048}
     assert_only(run(draft(tmp_path / "e", whole_number)), 13)
 
@@ -316,18 +302,20 @@ def test_quantisation(tmp_path):
         tensors["midlayer.mlp.up_proj.weight"] = tensors["midlayer.mlp.up_proj.weight"].to(torch.float8_e4m3fn)
 
     assert_only(run(draft(tmp_path / "c", edit=eight_bits)), 11)
-    assert told(run(draft(tmp_path / "d"), quantization="fp8")) == {(11, "warning")}
+    assert reported(run(draft(tmp_path / "d"), quantization="fp8")) == {(11, "warning")}
     plain = {"quantization": "fp8", "speculative_draft_model_quantization": "unquant"}
     assert run(draft(tmp_path / "e"), **plain).findings == ()
 
 
 def test_dtype_and_kv_cache(tmp_path):
     half = draft(tmp_path / "a", {"torch_dtype": "float16"})
-    assert told(run(half)) == {(11, "warning")}
+    assert reported(run(half)) == {(11, "warning")}
     assert run(half, dtype="bfloat16").findings == ()
-    assert told(run(draft(tmp_path / "none", drop=("torch_dtype",)))) == {(11, "warning")}  # float16 by SGLang's choice
+    assert reported(run(draft(tmp_path / "none", drop=("torch_dtype",)))) == {
+        (11, "warning")
+    }  # float16 by SGLang's choice
     folder = draft(tmp_path / "b")
-    assert told(run(folder, kv_cache_dtype="fp8_e4m3")) == {(12, "warning")}
+    assert reported(run(folder, kv_cache_dtype="fp8_e4m3")) == {(12, "warning")}
     both = {"kv_cache_dtype": "fp8_e4m3", "speculative_draft_kv_cache_dtype": "bf16"}
     assert run(folder, **both).findings == ()
 
@@ -336,7 +324,7 @@ def test_algorithm_and_architecture(tmp_path):
     folder = draft(tmp_path / "a")
     assert_only(run(folder, speculative_algorithm="EAGLE"), 7)
     assert run(folder, speculative_algorithm="EAGLE3").findings == ()
-    assert told(run(folder, speculative_algorithm=None)) == {(7, "warning")}
+    assert reported(run(folder, speculative_algorithm=None)) == {(7, "warning")}
     assert_only(run(draft(tmp_path / "b", {"architectures": ["LlamaForCausalLM"]})), 7)
     first = draft(tmp_path / "c", {"architectures": ["LlamaForCausalLMEagle"]}, drop=("eagle_config",), weights=False)
     result = run(first, trained=None)
@@ -347,7 +335,7 @@ def test_arguments_that_the_server_changes(tmp_path):
     numbers = {"speculative_num_steps": 5, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 8}
     folder = draft(tmp_path / "d")
     result = run(folder, **numbers)
-    assert told(result) == {(21, "warning")} and "will run with 6" in result.findings[0].evidence
+    assert reported(result) == {(21, "warning")} and " 6:" in result.findings[0].evidence
     assert run(folder, **numbers | {"speculative_eagle_topk": 4}).findings == ()
     running = ServerView(
         numbers | {"speculative_num_draft_tokens": 6},
@@ -355,7 +343,7 @@ def test_arguments_that_the_server_changes(tmp_path):
         changed=(Changed("draft tokens", 8, 6, "one chain"),),
     )
     result = lint(folder, TINY / "target", parse_engine("sglang==0.5.23"), trained=TRAINED, server=running)
-    assert told(result) == {(21, "warning")} and "asked for 8" in result.findings[0].evidence
+    assert reported(result) == {(21, "warning")} and " 8, " in result.findings[0].evidence
 
 
 @pytest.mark.parametrize(
@@ -375,37 +363,37 @@ def test_one_wrong_size_is_one_finding_that_names_the_tensors(tmp_path, field, s
     result = run(folder)
     (finding,) = result.findings
     assert (finding.kind, finding.severity) == (kind, "error") and finding.where == f"{folder / 'config.json'}: {field}"
-    assert f"{field} is {said}" in finding.evidence and finding.remedy.startswith(f"Write {field} {right}")
+    assert f"{field} is {said}" in finding.evidence and f"{field} {right}" in finding.remedy
     named = finding.evidence.rpartition(": ")[2].split(", ")
     assert len(named) >= least and all(name.endswith(".weight") for name in named)
     assert phases(result) == (TRAINED,) * 3
 
 
-def test_beside_a_wrong_size_other_faults_are_told_as_ever(tmp_path):
+def test_other_faults_are_reported_with_a_wrong_size(tmp_path):
     result = run(draft(tmp_path / "d", {"hidden_size": 128}, edit=shuffled))
-    assert told(result) == {(3, "error"), (9, "error")} and len(result.findings) == 2
+    assert reported(result) == {(3, "error"), (9, "error")} and len(result.findings) == 2
     # a single tensor of another shape speaks against itself, not against the config
     result = run(draft(tmp_path / "e", edit=lambda t: t.update({"norm.weight": torch.ones(32)})))
-    assert told(result) == {(10, "error")} and "norm.weight" in result.findings[0].where
+    assert reported(result) == {(10, "error")} and "norm.weight" in result.findings[0].where
 
 
 def test_weights_of_zeros(tmp_path):
     blind = run(draft(tmp_path / "a", edit=lambda t: t["fc.weight"].zero_()))
     assert_only(blind, 23)
-    assert "sees none of the states" in blind.errors[0].evidence
+    assert "fc.weight" in blind.errors[0].where
     half = run(draft(tmp_path / "b", edit=lambda t: t["fc.weight"][:, WIDTH : 2 * WIDTH].zero_()))
-    assert told(half) == {(23, "warning")} and "slot 1" in half.findings[0].evidence
+    assert reported(half) == {(23, "warning")} and "slot 1" in half.findings[0].evidence
     other = run(draft(tmp_path / "c", edit=lambda t: t["midlayer.mlp.up_proj.weight"].zero_()))
-    assert told(other) == {(23, "warning")} and "layers.0.mlp.up_proj.weight" in other.findings[0].evidence
+    assert reported(other) == {(23, "warning")} and "layers.0.mlp.up_proj.weight" in other.findings[0].evidence
 
 
-def test_a_scaled_rope_beside_latent_attention(tmp_path):
-    """The target scales by yarn and 4; an unscaled draft is usual there, another scaling is worth a word."""
+def test_a_scaled_rope_with_latent_attention(tmp_path):
+    """The target scales by yarn and 4; an unscaled draft is usual there, another scaling is a warning."""
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
     assert run(draft(tmp_path / "same", {"rope_scaling": yarn})).findings == ()
     result = run(draft(tmp_path / "other", {"rope_scaling": yarn | {"factor": 40.0}}))
-    assert told(result) == {(13, "warning")}
-    assert "yarn by 40.0, the target's yarn by 4.0" in result.findings[0].evidence
+    assert reported(result) == {(13, "warning")}
+    assert "40.0" in result.findings[0].evidence and "4.0" in result.findings[0].evidence
     plain = target(tmp_path / "t", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})
     result = run(draft(tmp_path / "d", {"rope_scaling": yarn}), of=plain)
-    assert told(result) == {(13, "warning")} and "the target does not" in result.findings[0].evidence
+    assert reported(result) == {(13, "warning")}

@@ -1,6 +1,6 @@
-"""Healthy drafts of each producer have no finding; each on an engine that reads it otherwise has the one it should.
+"""Healthy drafts of each producer have no finding; on an engine that reads them differently they have the expected one.
 
-Targets are config files of several families. Layouts are worked out by hand: SpecForge and Model Optimizer write output
+Targets are config files of several families. Layouts are derived by hand: SpecForge and Model Optimizer write output
 ids (boundary = id + 1), SafeAILab and speculators input ids; the default is (2, L // 2, L - 3).
 """
 
@@ -55,8 +55,7 @@ def test_specforge(tmp_path, target):
     newer = check(folder, target, "vllm==0.22.0")
     assert layouts(newer) == {(1, 5, 8)} and kinds(newer) == set() and warned(newer) == {2}
     assert any(
-        "one layer earlier" in f.evidence and "assumed" in f.evidence and "--trained" in f.remedy
-        for f in newer.findings
+        "(1, 5, 8)" in f.evidence and "assumed" in f.evidence and "--trained" in f.remedy for f in newer.findings
     )
     assert kinds(check(folder, target, "vllm==0.22.0", trained=DEFAULT)) == {2}
     assert check(folder, target, "tensorrt-llm", engine_ids=(1, 5, 8)).findings == ()
@@ -92,20 +91,20 @@ def test_speculators(tmp_path, target):
     assert [(f.kind, f.severity) for f in open_question.findings] == [(10, "warning")]
 
 
-def test_rope_of_a_target_of_the_same_kind(tmp_path):
-    scaled = llama_target(tmp_path / "t", rope_scaling={"rope_type": "llama3", "factor": 8.0})
-    folder = write(tmp_path / "d", SPECFORGE, safetensors=tensors("midlayer."))
-    found = check(folder, scaled, "sglang==0.5.23").findings
-    assert [(f.kind, f.severity) for f in found] == [(13, "warning")] and "does not" in found[0].evidence
-    other = write(
-        tmp_path / "e",
-        SPECFORGE | {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-        safetensors=tensors("midlayer."),
-    )
-    (finding,) = check(other, scaled, "sglang==0.5.23").findings
-    assert finding.kind == 13 and "linear by 2.0, the target's llama3 by 8.0" in finding.evidence
-    (finding,) = check(other, llama_target(tmp_path / "plain"), "sglang==0.5.23").findings
-    assert finding.kind == 13 and "the target does not" in finding.evidence
+@pytest.mark.parametrize(
+    ("draft_scaling", "target_scaling", "values"),
+    [
+        (None, {"rope_type": "llama3", "factor": 8.0}, ("none", "llama3 by 8.0")),
+        ({"rope_type": "linear", "factor": 2.0}, {"rope_type": "llama3", "factor": 8.0}, ("linear by 2.0", "llama3")),
+        ({"rope_type": "linear", "factor": 2.0}, None, ("linear by 2.0", "none")),
+    ],
+)
+def test_rope_scaling_against_the_target(tmp_path, draft_scaling, target_scaling, values):
+    target = llama_target(tmp_path / "t", **({"rope_scaling": target_scaling} if target_scaling else {}))
+    config = SPECFORGE | ({"rope_scaling": draft_scaling} if draft_scaling else {})
+    folder = write(tmp_path / "d", config, safetensors=tensors("midlayer."))
+    (finding,) = check(folder, target, "sglang==0.5.23").findings
+    assert (finding.kind, finding.severity) == (13, "warning") and all(value in finding.evidence for value in values)
 
 
 def family(folder, architecture, layers, **others):
@@ -191,16 +190,11 @@ def test_config_alone(tmp_path):
     folder = draft(tmp_path / "d", weights=False)
     result = check(folder, TINY / "target", "sglang==0.5.23", trained=(0, 3, 31))
     assert result.findings == ()
-    gaps = {gap.check: gap.why for gap in result.not_checked}
-    for name in ("slot count against fc", "vocabulary maps d2t and t2d", "missing and unused tensors", "embedding"):
-        assert gaps[name] == "the draft's folder holds no weights"
-    bare = check(
-        draft(tmp_path / "e"), family(tmp_path / "t", "DeepseekV3ForCausalLM", 61), "sglang==0.5.23", trained=(0, 3, 31)
-    )
-    assert bare.findings == ()
-    assert {gap.why for gap in bare.not_checked if gap.check == "embedding"} == {
-        "the target's folder holds no safetensors"
-    }
+    names = {"slot count against fc", "vocabulary maps d2t and t2d", "missing and unused tensors", "embedding"}
+    assert {gap.check for gap in result.not_checked} >= names
+    target = family(tmp_path / "t", "DeepseekV3ForCausalLM", 61)
+    bare = check(draft(tmp_path / "e"), target, "sglang==0.5.23", trained=(0, 3, 31))
+    assert bare.findings == () and {gap.check for gap in bare.not_checked} & names == {"embedding"}
 
 
 def test_without_a_target_and_with_an_unknown_one(tmp_path):
@@ -210,15 +204,15 @@ def test_without_a_target_and_with_an_unknown_one(tmp_path):
     assert {gap.why for gap in result.not_checked} >= {"no target was given"}
     unknown = check(folder, family(tmp_path / "t", "SomeNewForCausalLM", 61), "sglang==0.5.23", trained=(0, 3, 31))
     assert unknown.served is None and unknown.findings == ()
-    assert any("no layer-id rule" in gap.why for gap in unknown.not_checked if "layout" in gap.check)
+    assert "SomeNewForCausalLM" in {gap.check: gap.why for gap in unknown.not_checked}["served layout"]
 
 
 def test_a_draft_whose_forward_pass_is_not_read_here(tmp_path):
-    """Latent attention: configs are checked, tensors are said not to be."""
+    """Latent attention: configs are checked, tensors are listed as not checked."""
     folder = draft(tmp_path / "d", {"architectures": ["Eagle3DeepseekV2ForCausalLM"], "kv_lora_rank": 32})
     result = check(folder, TINY / "target", "sglang==0.5.23", trained=(0, 3, 31))
     assert result.errors == ()
-    assert any("not implemented" in gap.why for gap in result.not_checked if gap.check == "missing and unused tensors")
+    assert "missing and unused tensors" in {gap.check for gap in result.not_checked}
 
 
 @pytest.mark.parametrize(
@@ -237,8 +231,9 @@ def test_a_draft_whose_forward_pass_is_not_read_here(tmp_path):
 def test_fields_that_cannot_be_read(tmp_path, of, field, value):
     folder = draft(tmp_path / "d", {field: value} if of == "draft" else {})
     target = tiny_target(tmp_path / "t", {field: value} if of == "target" else {})
-    with pytest.raises(WiringError, match=f"config.json: {field if of == 'target' else ''}.*cannot be read.*expected"):
+    with pytest.raises(WiringError) as error:
         check(folder, target, "sglang==0.5.23")
+    assert error.value.where == str((folder if of == "draft" else target) / "config.json") and error.value.expected
 
 
 @pytest.mark.parametrize(
@@ -263,7 +258,7 @@ def test_context_length_as_sglang_derives_it(config, tokens):
     assert context_length(config) == tokens
 
 
-def test_the_key_at_the_top_level_is_told_even_where_it_does_no_harm(tmp_path):
+def test_ids_at_the_top_level_are_reported_even_if_harmless(tmp_path):
     folder = draft(tmp_path / "d", {IDS: [1, 29, 57]}, drop=("eagle_config",), weights=False)
     result = check(folder, family(tmp_path / "t", "DeepseekV3ForCausalLM", 61), "sglang==0.5.23")
     assert layouts(result) == {(2, 30, 58)} and result.errors == ()
