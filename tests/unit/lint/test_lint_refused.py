@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from lint_pairs import IDS, draft, ids, target
-from test_lint_plants import DEFAULT, LATER, WIDTH, assert_only, phases, run, reported
+from test_lint_plants import DEFAULT, LATER, WIDTH, assert_only, phases, reported, run
 
 from wiring.checkpoints.draft_files import read_draft
 from wiring.errors import WiringError
