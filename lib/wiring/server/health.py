@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wiring.errors import WiringError
 from wiring.server.client import ServerClient
-from wiring.server.supervised import GuardedProcess
+from wiring.server.supervisor import SupervisedProcess
 
 _POLL_S = 0.25
 _TAIL_BYTES = 256_000
@@ -59,7 +59,7 @@ def quiet_lines(emit: Callable[[str], object] = print, every_s: float = 15.0) ->
 
 
 def wait_until_healthy(
-    client: ServerClient, process: GuardedProcess, log: Path, timeout_s: float, progress: Progress | None, begin: float
+    client: ServerClient, process: SupervisedProcess, log: Path, timeout_s: float, progress: Progress | None, begin: float
 ) -> None:
     """Return when the server answers /health.
 

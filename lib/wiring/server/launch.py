@@ -20,7 +20,7 @@ from wiring.model.threads import NARROW
 from wiring.server.client import ServerClient
 from wiring.server.health import Progress, died_later, wait_until_healthy
 from wiring.server.ports import HOST, free_port
-from wiring.server.supervised import GuardedProcess
+from wiring.server.supervisor import start_supervised
 
 # Room for a few short requests; a CPU server takes its KV cache from the memory that we and the reader share.
 _CPU_SIZES = ("--max-total-tokens", "8192", "--max-running-requests", "4", "--mem-fraction-static", "0.3")
@@ -128,7 +128,7 @@ def start(
         # SGLang draws its workers' meeting point and binds it seconds later: servers side by side could draw alike.
         spec = replace(spec, extra_flags=("--nccl-port", str(free_port()), *spec.extra_flags))
     command = server_command(spec, port)
-    process = GuardedProcess.spawn(
+    process = start_supervised(
         command, server_environment(spec, os.environ), log, grace_s=_GRACE_S[spec.device], scratch=spec.device == "cpu"
     )
 
@@ -144,7 +144,7 @@ def start(
             ready()
         yield RunningServer(url, client, process.pid, log, tuple(command), notes, ready)
     finally:
-        process.stop()
+        process.end()
         client.close()
 
 

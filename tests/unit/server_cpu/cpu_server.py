@@ -14,7 +14,7 @@ import httpx
 
 from wiring.server.cpu.launcher import cpu_command, cpu_environment
 from wiring.server.ports import free_port
-from wiring.server.supervised import GuardedProcess
+from wiring.server.supervisor import SupervisedProcess, start_supervised
 
 START_TIMEOUT_S = 420  # 15 to 20 s on a quiet machine
 # SGLang takes its end for a crash and would otherwise wait 5 s before it looks at its workers.
@@ -71,16 +71,16 @@ def serving(flags: Sequence[str], log: Path, switches: Mapping[str, str] | None 
     port = free_port()
     command = cpu_command(sys.executable, [*flags, "--host", "127.0.0.1", "--port", str(port)])
     environment = cpu_environment({**os.environ, "OMP_NUM_THREADS": "1", **_NO_DUMPS, **(switches or {})})
-    process = GuardedProcess.spawn(command, environment, log, grace_s=2.0, scratch=True)
+    process = start_supervised(command, environment, log, grace_s=2.0, scratch=True)
     server = CpuServer(f"http://127.0.0.1:{port}", log)
     try:
         _wait_until_healthy(process, server)
         yield server
     finally:
-        process.stop()
+        process.end()
 
 
-def _wait_until_healthy(process: GuardedProcess, server: CpuServer) -> None:
+def _wait_until_healthy(process: SupervisedProcess, server: CpuServer) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if process.exit_status is not None:
