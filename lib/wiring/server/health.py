@@ -59,7 +59,12 @@ def quiet_lines(emit: Callable[[str], object] = print, every_s: float = 15.0) ->
 
 
 def wait_until_healthy(
-    client: ServerClient, process: SupervisedProcess, log: Path, timeout_s: float, progress: Progress | None, begin: float
+    client: ServerClient,
+    process: SupervisedProcess,
+    log: Path,
+    timeout_s: float,
+    progress: Progress | None,
+    begin: float,
 ) -> None:
     """Return when the server answers /health.
 
