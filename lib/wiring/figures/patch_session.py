@@ -16,7 +16,7 @@ from pathlib import Path
 from wiring.checkpoints.target_files import read_target_config
 from wiring.checkpoints.tensor_files import read_json
 from wiring.errors import WiringError
-from wiring.figures.side_by_side import side_by_side
+from wiring.figures.fragments import side_by_side
 from wiring.patch import draft_copy
 from wiring.patch.copy_check import verify_copy
 from wiring.patch.fix_kinds import Form, with_ids

@@ -1,4 +1,4 @@
-"""The picker of the index: a case is chosen, its state is shown, notebooks are written for it. Callbacks only call."""
+"""The widget of the index notebook: choose a case, see its steps, write notebooks for it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WIDE = {"description_width": "initial"}
 
 
 class Picker(ipywidgets.VBox):
-    """Choose a profile, see what `draw(profile)` says in Markdown, have `write(profile, measure)` write notebooks.
+    """Choose a profile, show the Markdown of `draw(profile)`, and write notebooks with `write(profile, measure)`.
 
-    `options` maps what is shown to a profile's file, `chosen` is the first one chosen. What a WiringError says is shown
-    in place of the answer. Nothing is drawn into the cell itself, so a run without a browser leaves one fixed line.
+    `options` maps labels to profile files; `chosen` is selected first. A WiringError is shown instead of the result.
+    The cell output itself is one fixed line, so executing the notebook without a browser gives the same bytes.
     """
 
     def __init__(
@@ -28,10 +28,9 @@ class Picker(ipywidgets.VBox):
     ):
         self._draw, self._write = draw, write
         self._options = dict(options)
-        self._offer(chosen)
-        self.case = ipywidgets.Dropdown(
-            options=list(self._options.items()), value=chosen, description="Case", style=_WIDE
-        )
+        self._add_option(chosen)
+        choices = list(self._options.items())
+        self.case = ipywidgets.Dropdown(options=choices, value=chosen, description="Case", style=_WIDE)
         self.other = ipywidgets.Text(
             description="or another profile",
             placeholder="path of a YAML file",
@@ -39,78 +38,67 @@ class Picker(ipywidgets.VBox):
             style=_WIDE,
             layout={"width": "32em"},
         )
-        self.refresh = ipywidgets.Button(description="Look again", icon="refresh")
-        self.measure = ipywidgets.Dropdown(
-            options=[("on the server, now", "live"), ("read what was recorded", "recorded")],
-            description="Measure",
-            style=_WIDE,
-        )
-        self.write = ipywidgets.Button(
-            description="Write notebooks for this case",
-            icon="edit",
-            layout={"width": "auto"},
-            tooltip="Copies with the parameters set, in the run folder; copies that are there stay as they are",
-        )
-        self.shown, self.told = ipywidgets.Output(), ipywidgets.Output()
-        super().__init__(
-            [
-                ipywidgets.HBox([self.case, self.other, self.refresh]),
-                self.shown,
-                ipywidgets.HBox([self.measure, self.write]),
-                self.told,
-            ]
-        )
-        self.case.observe(lambda change: self._another(), names="value")
+        self.refresh = ipywidgets.Button(description="Refresh", icon="refresh")
+        measures = [("live, on the server", "live"), ("recorded", "recorded")]
+        self.measure = ipywidgets.Dropdown(options=measures, description="Measure", style=_WIDE)
+        tooltip = "Copies with the parameters set, in the run folder; existing copies are kept"
+        label, auto = "Write notebooks for this case", {"width": "auto"}
+        self.write = ipywidgets.Button(description=label, icon="edit", layout=auto, tooltip=tooltip)
+        self.steps, self.result = ipywidgets.Output(), ipywidgets.Output()
+        first = ipywidgets.HBox([self.case, self.other, self.refresh])
+        super().__init__([first, self.steps, ipywidgets.HBox([self.measure, self.write]), self.result])
+        self.case.observe(lambda change: self._case_changed(), names="value")
         self.other.observe(lambda change: self._choose(change["new"]), names="value")
-        self.refresh.on_click(lambda button: self.look())
-        self.write.on_click(lambda button: self._write_now())
-        self.look()
+        self.refresh.on_click(lambda button: self.update())
+        self.write.on_click(lambda button: self._write_notebooks())
+        self.update()
 
     def __repr__(self) -> str:
         return "Picker: run this cell in JupyterLab to choose a case and see its steps"
 
-    def look(self) -> None:
-        """Show the chosen case as it is now."""
-        self.write.disabled = not _show(self.shown, lambda: self._draw(self.case.value))
+    def update(self) -> None:
+        """Show the present state of the chosen case."""
+        self.write.disabled = not _show(self.steps, lambda: self._draw(self.case.value))
 
-    def _write_now(self) -> None:
-        _show(self.told, lambda: self._write(self.case.value, self.measure.value))
-        self.look()
+    def _write_notebooks(self) -> None:
+        _show(self.result, lambda: self._write(self.case.value, self.measure.value))
+        self.update()
 
-    def _another(self) -> None:
-        self.told.outputs = ()  # it spoke of the case before
-        self.look()
+    def _case_changed(self) -> None:
+        self.result.outputs = ()  # it was about the previous case
+        self.update()
 
     def _choose(self, text: str) -> None:
         if not text.strip():
-            self.look()
+            self.update()
             return
         path = Path(text.strip()).expanduser().resolve()
         if path.suffix not in (".yaml", ".yml") or not path.is_file():
-            _show(self.shown, lambda: f"There is no YAML file `{path}`.")
-            self.write.disabled = True  # it would write for the case that is no longer shown
+            _show(self.steps, lambda: f"There is no YAML file `{path}`.")
+            self.write.disabled = True  # the selected case is not the one named in the text field
             return
         if path not in self._options.values():
-            self._offer(path)
+            self._add_option(path)
             self.case.options = list(self._options.items())
         if self.case.value == path:
-            self.look()
+            self.update()
         else:
             self.case.value = path
 
-    def _offer(self, path: Path) -> None:
+    def _add_option(self, path: Path) -> None:
         if path not in self._options.values():
             self._options[path.name if path.name not in self._options else str(path)] = path
 
 
-def _show(output: ipywidgets.Output, say: Callable[[], str]) -> bool:
-    """Put Markdown into an Output; False where it is an error. Not through its context: without a browser that would
-    end up in the cell."""
-    fine = True
+def _show(output: ipywidgets.Output, text_of: Callable[[], str]) -> bool:
+    """Show Markdown in an Output, and return whether there was no error.
+
+    Sets the output as state: captured by its context manager, it would land in the cell without a browser.
+    """
     try:
-        text = say()
+        text, ok = text_of(), True
     except WiringError as error:
-        text, fine = f"**{error}**", False
+        text, ok = f"**{error}**", False
     data = {"text/markdown": text, "text/plain": text}
     output.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
-    return fine
+    return ok

@@ -1,13 +1,16 @@
-"""The look of every figure: one small template, readable on light and dark pages and by colour-blind readers.
+"""The plotly template, colors and trace helpers that all figures share.
 
-Pages: JupyterLab's light (white) and dark theme (#111111), with the figure itself transparent. Their contrast is
-18.9 : 1, so one colour for text reaches at most its root on both, 4.35 : 1; INK does. The colours of series are those
-of Okabe and Ito ("Color universal design", 2008) that stand out by 3 : 1 from both pages (WCAG 2.1, 1.4.11): blue,
-vermillion, bluish green, reddish purple. Their orange stands out from white by 2.3 : 1 only, so it fills areas, and a
-violet of ours is the last colour of lines. Colour never stands alone: marks and dashes change with it.
+The template is readable on JupyterLab's light (white) and dark (#111111) pages; the figure itself is transparent. The
+contrast between the two pages is 18.9:1, so a text color reaches at most 4.35:1 on both; INK does. Series use the
+colors of Okabe and Ito ("Color universal design", 2008) with a contrast of at least 3:1 to both pages (WCAG 2.1,
+1.4.11): blue, vermillion, bluish green, reddish purple. Their orange has 2.3:1 on white, so it only fills areas; VIOLET
+is added as the last line color. Symbols and dashes change together with the color.
 """
 
 from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
 
 import plotly.graph_objects as go
 
@@ -18,7 +21,7 @@ INK = "#797979"
 CLEAR = "rgba(0,0,0,0)"
 SERIES = (BLUE, PURPLE, GREEN, RED, GREY, VIOLET)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
-ARM_COLOURS = {"plain": BLUE, "as served": RED, "cured": GREEN}
+ARM_COLORS = {"plain": BLUE, "as served": RED, "cured": GREEN}
 _AXIS = dict(
     gridcolor="rgba(128,128,128,0.25)",
     linecolor=INK,
@@ -42,27 +45,39 @@ TEMPLATE = go.layout.Template(
         modebar=dict(bgcolor=CLEAR, color="rgba(128,128,128,0.5)", activecolor=INK),
     )
 )
-_CAPTION = dict(size=11, line=15, letters=108)  # pixels, pixels, letters per line of a figure 760 pixels wide
+_LINE_PIXELS, _LINE_LETTERS = 15, 108  # of captions: height of a line; letters per line of a figure 760 pixels wide
 
 
 def figure(title: str, x: str, y: str, *, height: int = 360, width: int = 760) -> go.Figure:
-    """An empty figure in the workbook's look, sizes in pixels; `x` and `y` name the axes with their units."""
+    """Return an empty figure with the template; sizes in pixels, `x` and `y` are the axis titles with their units."""
     axes = {name: dict(title=dict(text=text)) for name, text in (("xaxis", x), ("yaxis", y))}
     return go.Figure(layout=dict(template=TEMPLATE, title=dict(text=title), height=height, width=width, **axes))
 
 
-def area(colour: str, share: float = 0.3) -> dict:
-    """A bar's marker: a light fill with a full outline, so that an error bar of the same colour shows within it."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return dict(color=f"rgba({red},{green},{blue},{share})", line=dict(color=colour, width=2))
+def area(color: str, alpha: float = 0.3) -> dict:
+    """Return a bar marker with a light fill and a full outline, so that an error bar of the same color is visible."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return dict(color=f"rgba({red},{green},{blue},{alpha})", line=dict(color=color, width=2))
+
+
+def interval(values: Iterable[float], lows: Iterable[float], highs: Iterable[float], **style: object) -> dict:
+    """Return an asymmetric error bar from `lows` to `highs` around `values`."""
+    above, below = zip(*((high - value, value - low) for value, low, high in zip(values, lows, highs, strict=True)))
+    return dict(type="data", symmetric=False, array=list(above), arrayminus=list(below), **style)
+
+
+def add_line(
+    fig: go.Figure, x: Iterable, y: Iterable, name: str, color: str, symbol: str, dash: str = "solid", **more: object
+) -> None:
+    """Add a line with markers to the figure."""
+    marker = dict(color=color, symbol=symbol, size=9)
+    line = dict(color=color, dash=dash)
+    fig.add_scatter(x=list(x), y=list(y), mode="lines+markers", name=name, **(dict(marker=marker, line=line) | more))
 
 
 def captioned(fig: go.Figure, text: str, *, below: int = 56) -> go.Figure:
-    """Put a caption (what is counted, and how) under the x axis, `below` pixels under its line; `<br>` breaks a line.
-
-    The figure grows by what the caption needs.
-    """
-    lines = _lines(text, _CAPTION["letters"] * fig.layout.width // 760)
+    """Add a caption `below` pixels under the x axis, and grow the figure by its height; `<br>` breaks a line."""
+    lines = _wrap(text, _LINE_LETTERS * fig.layout.width // 760)
     fig.add_annotation(
         text="<br>".join(lines),
         xref="paper",
@@ -74,18 +89,12 @@ def captioned(fig: go.Figure, text: str, *, below: int = 56) -> go.Figure:
         yshift=-below,
         showarrow=False,
         align="left",
-        font_size=_CAPTION["size"],
+        font_size=11,
     )
-    bottom = below + _CAPTION["line"] * len(lines) + 12
+    bottom = below + _LINE_PIXELS * len(lines) + 12
     fig.update_layout(margin_b=bottom, height=fig.layout.height + bottom - TEMPLATE.layout.margin.b)
     return fig
 
 
-def _lines(text: str, letters: int) -> list[str]:
-    lines = [""]
-    for word in text.replace("<br>", " <br> ").split():
-        if word == "<br>" or len(lines[-1]) + len(word) >= letters:
-            lines.append("")
-        if word != "<br>":
-            lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+def _wrap(text: str, letters: int) -> list[str]:
+    return [line for part in text.split("<br>") for line in textwrap.wrap(part, letters) or [""]]

@@ -1,8 +1,7 @@
-"""`python -m wiring.figures.save_reference notebooks/*.ipynb`: execute notebooks in place and save them normalised.
+"""`python -m wiring.figures.save_reference notebooks/*.ipynb`: execute notebooks in place and save them normalized.
 
-What is committed is an executed notebook without anything that differs from run to run: no times, no
-widget state, no ids of the session. Two runs on one machine give the same bytes, so a diff in git is a
-change in what the notebook says.
+The saved notebook holds nothing that changes from run to run (times, widget state, session ids): two runs on one
+machine give the same bytes, so a diff in git is a change of the notebook's results.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from wiring.checkpoints.atomic import write_text
 from wiring.errors import WiringError
 from wiring.figures.notebook_page import WIDGET
-from wiring.workbook import notebook_files as files_notebook
+from wiring.workbook import notebook_files
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -27,64 +26,59 @@ KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": 
 
 
 def save_reference(path: Path, cell_timeout_s: int = 600) -> bool:
-    """Execute the notebook with its own parameters in its own folder; write it; whether its bytes changed.
+    """Execute the notebook with its own parameters in its own folder and save it; return whether its bytes changed.
 
-    Raises WiringError, and leaves the file as it is, where a cell fails.
+    Raises WiringError if the file does not exist or a cell fails; the file is then unchanged.
     """
-    nbformat = files_notebook.nbformat()
+    nbformat = notebook_files.nbformat()
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     if not path.is_file():
-        raise WiringError("there is no such notebook", where=path)
+        raise WiringError("there is no such notebook", code="notebook-missing", where=path)
     before = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(before, as_version=4)
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"
-    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # "python3" is this environment's kernel, not the user's
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # "python3" is the kernel of this environment, not the user's
     client = NotebookClient(
         notebook,
         timeout=cell_timeout_s,
-        iopub_timeout=60,  # seconds for what a cell printed to arrive: after it, output is dropped without a word
+        iopub_timeout=60,  # seconds to wait for output; later output is dropped silently
         kernel_name="python3",
         record_timing=False,
         store_widget_state=False,
-        coalesce_streams=True,  # on a busy machine what one cell prints arrives in several parts
+        coalesce_streams=True,  # on a busy machine the output of one cell arrives in several parts
         resources={"metadata": {"path": str(path.parent)}},
     )
     try:
         client.execute()
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
         raise WiringError(
-            "the notebook did not run to its end and stays as it was", where=path, found=_last_line(str(error))
+            "the notebook failed and was not saved", code="notebook-failed", where=path, found="".join(lines[-1:])
         ) from error
-    after = nbformat.writes(normalise(notebook)) + "\n"
+    after = nbformat.writes(normalize(notebook)) + "\n"
     if after != before:
         write_text(path, after)
     return after != before
 
 
-def _last_line(text: str) -> str:
-    lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
-    return lines[-1] if lines else ""
-
-
-def normalise(notebook: NotebookNode) -> NotebookNode:
-    """The notebook with only the metadata that we mean (kernel, tags), and no trace of widgets but their text."""
+def normalize(notebook: NotebookNode) -> NotebookNode:
+    """Keep only kernel and tags of the metadata, and of widgets only their text."""
     notebook.metadata = type(notebook.metadata)(kernelspec=dict(KERNEL))
     for cell in notebook.cells:
         tags = cell.metadata.get("tags", [])
-        cell.metadata = type(cell.metadata)(tags=tags) if tags else type(cell.metadata)()
+        cell.metadata = type(cell.metadata)({"tags": tags} if tags else {})
         for output in cell.get("outputs", ()):
-            output.get("data", {}).pop(WIDGET, None)
+            data = output.get("data", {})
+            data.pop(WIDGET, None)
             if "metadata" in output:
-                output.metadata = {
-                    key: value for key, value in output.metadata.items() if key in output.get("data", {})
-                }
+                output.metadata = {key: value for key, value in output.metadata.items() if key in data}
     return notebook
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; the exit status."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m wiring.figures.save_reference", description=__doc__)
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--cell-timeout", type=int, default=600, help="seconds per cell (default: 600)")

@@ -1,6 +1,6 @@
-"""One server at a time, attached to or started: its arguments, its live figures, a prompt sent to it, its end.
+"""State of the server panel: one server at a time, attached or started; its arguments, live rates, prompts, end.
 
-A server that somebody else runs is only read, until the reader allows requests, and is never stopped.
+An attached server is read-only until the user allows requests, and it is never stopped.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from wiring.engines.sglang import SUPPORTED, Speculation
 from wiring.errors import WiringError
 from wiring.logs import read_meta_info, read_metrics, read_server_info
 from wiring.logs.evidence import Acceptance, Speed
-from wiring.server.arguments import ArgumentRow, asked_vs_resolved
+from wiring.server.arguments import asked_vs_resolved
 from wiring.server.launch import RunningServer, attach
 from wiring.server.preflight import installed_sglang
 from wiring.workbook.case import Case
 from wiring.workbook.live import API_KEY, Progress, read_prompts, server_spec, start_server
 
-_NO_FIGURE = "no figure yet: SGLang makes them while it decodes"
-
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at the server: where from, output tokens per second, accept length (bonus included), by which rule.
+    """One reading: its source, output tokens per second, accept length (bonus token included), counting rule.
 
-    None where the server gives no such figure (yet).
+    A value is None if the server does not report it (yet).
     """
 
     what: str
@@ -39,15 +37,16 @@ class Reading:
 
 
 class ServerSession:
-    """At most one server. `state` says in words what there is, `readings` what was read of it, oldest first."""
+    """At most one server; `readings` are those of this server, oldest first."""
 
     def __init__(self, case: Case):
         self.case = case
         self.readings: tuple[Reading, ...] = ()
-        self.may_send = False
-        self._stack, self._asked = ExitStack(), None
+        self.requests_allowed = False
+        self._stack = ExitStack()
+        self._asked: Speculation | None = None
         self._server: RunningServer | None = None
-        self._earlier: str | None = None
+        self._earlier: str | None = None  # the metrics of the previous reading
 
     @property
     def running(self) -> bool:
@@ -55,68 +54,68 @@ class ServerSession:
         return self._server is not None
 
     @property
-    def ours(self) -> bool:
-        """Whether it was started here."""
+    def started_here(self) -> bool:
+        """Whether this session started the server."""
         return self._server is not None and self._server.pid is not None
 
     @property
     def state(self) -> str:
-        """What there is, in words."""
+        """The state of the session as text."""
         if self._server is None:
             return "no server"
-        if self._server.pid is None:
-            told = f"attached to {self._server.url}: read only" + (", and sent requests to" if self.may_send else "")
+        if self.started_here:
+            text = f"started at {self._server.url}, process {self._server.pid}, log {self._server.log}"
         else:
-            told = f"started at {self._server.url}, process {self._server.pid}, log {self._server.log}"
-        return "; ".join([told, *self._server.notes])
+            text = f"attached to {self._server.url}: read only" + (", requests allowed" * self.requests_allowed)
+        return "; ".join([text, *self._server.notes])
 
-    def needs(self) -> str:
-        """What attaching and starting would need here."""
+    def requirements(self) -> str:
+        """Return what attaching and starting need on this machine."""
         found = installed_sglang()
-        here = f"here is {found}" if found else "here is none (`make run` installs it)"
+        here = f"installed: {found}" if found else "not installed; `make run` installs it"
         device = {"cpu": "the CPU", "cuda": "a GPU"}[self.case.profile.engine.device]
         return (
-            "Attach needs the address of a running SGLang server, here or at the end of a tunnel. Start needs SGLang "
+            "Attach needs the address of a running SGLang server. Start needs SGLang "
             f"{SUPPORTED} in this environment ({here}) and {device} for the profile {self.case.profile.name}."
         )
 
     def attach(self, url: str, api_key: str = "") -> None:
-        """Use the server at `url`; without `api_key` the one in SGLANG_API_KEY.
+        """Use the server at `url`; the default API key is SGLANG_API_KEY.
 
-        Raises WiringError as `wiring.server.launch.attach` does, and beside another one.
+        Raises WiringError as `wiring.server.launch.attach` does, and if there is a server already.
         """
-        self._free()
-        key = api_key or os.environ.get(API_KEY, "")
-        self._has(self._stack.enter_context(attach(url, api_key=key)), asked=None)
+        self._check_free()
+        self._use(self._stack.enter_context(attach(url, api_key=api_key or os.environ.get(API_KEY, ""))), asked=None)
 
     def start(self, draft: bool = True, progress: Progress | None = None) -> None:
-        """Start the profile's server, with its draft or plain; returns when it is ready.
+        """Start the server of the profile with its draft or without one, and wait until it is ready.
 
-        Raises WiringError as `wiring.server.launch.start` does, and beside another one.
+        Raises WiringError as `wiring.server.launch.start` does, and if there is a server already.
         """
-        self._free()
+        self._check_free()
         spec = server_spec(self.case.profile, draft=self.case.profile.draft if draft else None)
         name = "panel-draft" if draft else "panel-plain"
-        self._has(self._stack.enter_context(start_server(self.case, spec, name, progress)), asked=spec.speculation)
+        self._use(self._stack.enter_context(start_server(self.case, spec, name, progress)), asked=spec.speculation)
 
     def stop(self) -> None:
-        """End the server that was started here, by its own handle; of an attached one only the connection is closed."""
+        """Stop a server that was started here; close the connection to an attached one."""
         self._server = None
         self._stack.close()
 
     def arguments(self) -> pd.DataFrame:
-        """Resolved arguments beside the asked ones; of an attached server what its own launch command asked for.
+        """Return asked and resolved arguments; of an attached server, those of its launch command.
 
         Raises WiringError without a server.
         """
-        return arguments_table(asked_vs_resolved(self._asked, self._now().client.server_info()))
+        rows = asked_vs_resolved(self._asked, self._current().client.server_info())
+        return pd.DataFrame([asdict(row) for row in rows])
 
     def read(self) -> Reading:
-        """Live accept length and tok/s from the server's own counters, since the reading before; nothing is sent.
+        """Read accept length and tok/s from the server's counters since the previous reading; sends no prompt.
 
-        Raises WiringError without a server, and where it does not answer.
+        Raises WiringError without a server, and if it does not answer.
         """
-        client = self._now().client
+        client = self._current().client
         info = client.server_info()
         records = ()
         try:
@@ -125,70 +124,61 @@ class ServerSession:
             self._earlier = text
         except WiringError:  # started without --enable-metrics
             self._earlier = None
-        # The figures of /server_info are those of the last log interval. Its rate stands there before it is a metric.
+        # /server_info reports the last log interval; it has the rate before the metrics do.
         records = (*records, *read_server_info(info))
         accepted = next((r for r in records if isinstance(r, Acceptance) and r.accept_length), None)
         speed = next((r for r in records if isinstance(r, Speed)), None)
         rules = [accepted.rule] if accepted else []
         rules += [f"tok/s: {speed.source.partition(',')[0]}, last log interval"] if speed else []
-        return self._kept(
-            Reading(
-                "the server's own figures",
-                speed.tok_per_s if speed else None,
-                accepted.accept_length if accepted else None,
-                "; ".join(rules) or _NO_FIGURE,
-            )
-        )
+        rate, length = speed.tok_per_s if speed else None, accepted.accept_length if accepted else None
+        rule = "; ".join(rules) or "no value yet: SGLang reports them while it decodes"
+        return self._add(Reading("counters of the server", rate, length, rule))
 
     def send(self) -> Reading:
-        """Send the profile's next prompt, alone, and measure at the client.
+        """Send the next prompt of the profile and measure its rate at the client.
 
-        Raises WiringError without a server, where it may not be sent requests, and where it refuses.
+        Raises WiringError without a server, if requests are not allowed, and if the server refuses.
         """
-        server, bench = self._now(), self.case.profile.benchmark
-        if not self.ours and not self.may_send:
-            raise WiringError(
-                "this server is somebody's: it is only read", where=server.url, remedy="Allow requests to it first"
-            )
+        server, bench = self._current(), self.case.profile.benchmark
+        if not self.started_here and not self.requests_allowed:
+            remedy = "Allow requests first"
+            raise WiringError("attached server is read-only", code="server-read-only", where=server.url, remedy=remedy)
         prompts = read_prompts(self.case.profile.prompts, bench.prompts)
         number = sum(reading.what.startswith("prompt ") for reading in self.readings) % len(prompts)
         reply = server.client.generate(prompts[number], bench.new_tokens)
-        told = read_meta_info([reply.meta], server.client.server_info().get("version"))
-        length = told[0].accept_length if told else None
-        rule = RATE_RULE + (f"; {told[0].rule}" if told else "")
+        records = read_meta_info([reply.meta], server.client.server_info().get("version"))
+        length = records[0].accept_length if records else None
+        rule = "; ".join([RATE_RULE, *(record.rule for record in records[:1])])
         what = f"prompt {number + 1} of {len(prompts)}, {len(reply.output_ids)} tokens"
-        return self._kept(Reading(what, len(reply.output_ids) / reply.latency_s, length, rule))
+        return self._add(Reading(what, len(reply.output_ids) / reply.latency_s, length, rule))
 
-    def _now(self) -> RunningServer:
+    def readings_table(self, last: int = 8) -> pd.DataFrame:
+        """Return the last readings, newest first."""
+        columns = ["reading", "tok/s", "accept length", "rule"]
+        rows = [
+            (one.what, _rounded(one.tok_per_s, 1), _rounded(one.accept_length, 2), one.rule)
+            for one in self.readings[::-1][:last]
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _current(self) -> RunningServer:
         if self._server is None:
-            raise WiringError("there is no server", where="server panel", remedy="Attach to one or start one")
+            remedy = "Attach to a server or start one"
+            raise WiringError("there is no server", code="panel-no-server", where="server panel", remedy=remedy)
         return self._server
 
-    def _free(self) -> None:
+    def _check_free(self) -> None:
         if self._server is not None:
-            raise WiringError("there is a server already", where=self._server.url, remedy="Stop it or detach first")
+            problem, remedy = "there is a server already", "Stop it or detach first"
+            raise WiringError(problem, code="panel-server-exists", where=self._server.url, remedy=remedy)
 
-    def _has(self, server: RunningServer, asked: Speculation | None) -> None:
+    def _use(self, server: RunningServer, asked: Speculation | None) -> None:
         self._server, self._asked, self._earlier, self.readings = server, asked, None, ()
 
-    def _kept(self, reading: Reading) -> Reading:
+    def _add(self, reading: Reading) -> Reading:
         self.readings = (*self.readings, reading)
         return reading
 
 
-def arguments_table(rows: tuple[ArgumentRow, ...]) -> pd.DataFrame:
-    """Arguments as a table; what the server changed is marked."""
-    return pd.DataFrame([asdict(row) for row in rows])
-
-
-def readings_table(readings: tuple[Reading, ...], last: int = 8) -> pd.DataFrame:
-    """The last readings, newest first."""
-    rows = [
-        (reading.what, _figure(reading.tok_per_s, 1), _figure(reading.accept_length, 2), reading.rule)
-        for reading in readings[::-1][:last]
-    ]
-    return pd.DataFrame(rows, columns=["reading", "tok/s", "accept length", "rule"])
-
-
-def _figure(value: float | None, digits: int) -> str:
+def _rounded(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"

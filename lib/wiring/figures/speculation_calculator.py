@@ -1,12 +1,10 @@
-"""The speculation calculator: tok/s and break-even of a chain from acceptance and costs; compute, sources and figures.
+"""Speculation calculator: tok/s and break-even of a chain from acceptance and costs, presets and figures.
 
-    price of a round = verify + token x (tokens verified - 1) + wide x (tokens verified beyond a width) + draft x steps
-    tok/s            = plain tok/s x accept length / price
+    round cost = verify + token x (tokens verified - 1) + wide x (tokens verified beyond a width) + draft x steps
+    tok/s      = plain tok/s x accept length / round cost
 
-in plain decode steps, the prefill left out on both sides.
-
-The price is also the break-even accept length. Acceptance is that of a draft given that all before it in its round were
-accepted; beyond the last one known it is held.
+in plain decode steps, without the prefill. The round cost is also the break-even accept length. Acceptance is that of a
+draft whose predecessors in the round were accepted; beyond the last known position it is constant.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
+from scipy.optimize import brentq
 
 from wiring.bench.cost_model import chain_length
 from wiring.bench.round_cost import BASE, CHAIN_STEP, STEP, TOKEN, RoundModel, bend_name
@@ -27,26 +26,24 @@ from wiring.bench.tuning import chain_accept_length
 from wiring.diagnosis.evidence_file import read_evidence
 from wiring.engines.sglang import Speculation, resolve_speculation
 from wiring.errors import WiringError
-from wiring.figures.plot_template import BLUE, GREY, INK, RED, captioned, figure
-from wiring.logs.evidence import Evidence
+from wiring.figures.plot_template import BLUE, GREY, INK, RED, add_line, captioned, figure
 from wiring.workbook.profile import REPOSITORY
 
 if TYPE_CHECKING:
     from wiring.bench.arm_results import ArmResult
 
 EVIDENCE = REPOSITORY / "data" / "evidence"
-LONGEST = 12  # steps of the curves
+LONGEST = 12  # largest number of steps in the figures
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """What is computed from.
+    """Inputs of the calculator.
 
-    conditional: acceptance by position, each given that the ones before were accepted; steps, draft_tokens: as asked;
-    draft, verify, token: plain steps for one draft forward, for verifying one token, for each further one; wide: what
-    each one beyond `bend` costs on top. plain_tok_per_s: without a draft. resolved: the server makes draft tokens
-    steps + 1 (SGLang at top-k 1). measured: tok/s as measured at this setting, None where it was not; note: where the
-    figures come from.
+    conditional: acceptance by position, given that all positions before were accepted. steps, draft_tokens: as asked.
+    draft, verify, token: cost in plain steps of one draft forward, of verifying one token, and of each further token;
+    wide: extra cost of each token beyond `bend`. plain_tok_per_s: rate without a draft. resolved: the server sets draft
+    tokens to steps + 1 (SGLang with top-k 1). measured: measured tok/s of this setting, or None. note: the source.
     """
 
     conditional: tuple[float, ...]
@@ -65,52 +62,51 @@ class Assumed:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What comes of it: `price` in plain steps is the break-even accept length; both lengths with the bonus token."""
+    """Outputs of the calculator: `round_cost` in plain steps is the break-even accept length (bonus token included)."""
 
     steps: int
     draft_tokens: int
     accept_length: float
-    price: float
+    round_cost: float
     speedup: float
     tok_per_s: float
 
 
 def outcome(assumed: Assumed, steps: int | None = None) -> Outcome:
-    """The outcome at `steps` draft steps, by default those that were asked for.
+    """Compute the outcome at `steps` draft steps (default: as asked).
 
-    A draft beyond the verified tokens costs and is never accepted. Raises WiringError for steps or tokens below 1.
+    A draft beyond the verified tokens costs time and is never accepted. Raises WiringError for steps or tokens below 1.
     """
     asked = Speculation(assumed.steps if steps is None else steps, 1, assumed.draft_tokens)
     verified = resolve_speculation(asked).draft_tokens if assumed.resolved else asked.draft_tokens
     marginals = tuple(accumulate(assumed.conditional, mul))
     length = chain_accept_length(marginals, min(asked.steps, verified - 1)) if verified > 1 else 1.0
-    price = assumed.verify + assumed.token * (verified - 1) + assumed.draft * asked.steps
-    price += assumed.wide * max(0, verified - assumed.bend)
-    speedup = length / price if price > 0 else float("inf")
-    return Outcome(asked.steps, verified, length, price, speedup, speedup * assumed.plain_tok_per_s)
+    cost = assumed.verify + assumed.token * (verified - 1) + assumed.draft * asked.steps
+    cost += assumed.wide * max(0, verified - assumed.bend)
+    speedup = length / cost if cost > 0 else float("inf")
+    return Outcome(asked.steps, verified, length, cost, speedup, speedup * assumed.plain_tok_per_s)
 
 
-def told(assumed: Assumed) -> str:
-    """The outcome in a sentence or two."""
+def outcome_text(assumed: Assumed) -> str:
+    """Return the outcome in one or two sentences."""
     out = outcome(assumed)
     verified = f"{out.draft_tokens} tokens verified"
     if out.draft_tokens != assumed.draft_tokens:
         verified += f" ({assumed.draft_tokens} asked: with top-k 1 SGLang verifies steps + 1)"
     pays = "pays" if out.speedup > 1 else "does not pay"
     return (
-        f"{out.steps} draft steps, {verified}: accept length {out.accept_length:.2f} against break-even "
-        f"{out.price:.2f}; {out.tok_per_s:.1f} tok/s, {out.speedup:.2f}x of plain decoding. The draft {pays}."
+        f"{out.steps} draft steps, {verified}: accept length {out.accept_length:.2f}, break-even "
+        f"{out.round_cost:.2f}; {out.tok_per_s:.1f} tok/s, {out.speedup:.2f}x plain decoding. The draft {pays}."
     )
 
 
-def of_arm(
+def from_arm(
     arm: ArmResult, plain: ArmResult, model: RoundModel, asked: Speculation, note: str = "measured in this case"
 ) -> Assumed:
-    """What a benchmark measured: acceptance of `arm`, the fitted price of a round, and rates without the prefill.
+    """Return the inputs that a benchmark measured: acceptance of `arm`, fitted round cost, rates without the prefill.
 
-    Those are 1 / seconds of a plain step, and accept length / seconds of a round: the rates of the benchmark have the
-    prefill in them, which the calculator leaves out. Where only chains were priced a draft step stands with its
-    verified token.
+    The rates are 1 / seconds of a plain step and accept length / seconds of a round, because those of the benchmark
+    include the prefill. If only chains were measured, the cost of a draft step includes its verified token.
     """
     terms = {c.name: c.value for c in model.coefficients}
     step = terms.get(CHAIN_STEP, terms.get(STEP, 0.0))
@@ -131,62 +127,55 @@ def of_arm(
 
 
 def case_study(folder: Path = EVIDENCE) -> dict[str, Assumed]:
-    """The published case by name: as served, as cured, and what its draft could do.
+    """Return the published case by name: as served, as cured, and with the draft's own accuracy.
 
-    Its figures are one accept length and one rate for each: acceptance is taken to be the same at every position, and
-    of a round's price, which is known as a whole, one plain step is put on verify and the rest on the drafts.
+    Its figures are one accept length and one rate each: acceptance is assumed equal at every position, and the known
+    round cost is split into one plain step for verify and the rest for the drafts.
     """
     served, cured = (read_evidence(folder / f"{name}.json") for name in ("case-study", "case-study-cured"))
-    plain, rate = _rate(cured, "plain"), _rate(cured, "draft")
-    length, steps = _length(cured), int(cured.setting.steps or 0)
-    price = price_from_rates(rate, length, plain)
-    alone = next(a.accuracy for a in cured.accuracy if a.side == "T" and not a.claimed)
+    rates = {speed.arm: speed.tok_per_s for speed in cured.speed if speed.tok_per_s}
+    before = next(speed.tok_per_s for speed in served.speed if speed.arm == "draft" and speed.tok_per_s)
+    length = next(one.accept_length for one in cured.acceptance if one.accept_length)
+    steps, plain = int(cured.setting.steps or 0), rates["plain"]
+    cost = price_from_rates(rates["draft"], length, plain)
+    accuracy = next(a.accuracy for a in cured.accuracy if a.side == "T" and not a.claimed)
     common = dict(
         steps=steps,
         draft_tokens=int(cured.setting.draft_tokens or steps + 1),
         verify=1.0,
-        draft=(price - 1) / steps,
+        draft=(cost - 1) / steps,
         plain_tok_per_s=plain,
-        note="published figures: acceptance put equal at every position, verify at one plain step",
+        note="published figures, with equal acceptance at every position and verify at one plain step",
     )
-    before = _rate(served, "draft")
-    found = {
-        "case study, as served": (price * before / plain, before),
-        "case study, cured": (length, rate),
-        "case study, by the draft's own accuracy": (chain_length(alone, steps), None),
+    lengths = {
+        "case study, as served": (cost * before / plain, before),
+        "case study, cured": (length, rates["draft"]),
+        "case study, by the draft's own accuracy": (chain_length(accuracy, steps), None),
     }
     return {
         name: Assumed(conditional=(equal_acceptance(wanted, steps),) * steps, measured=measured, **common)
-        for name, (wanted, measured) in found.items()
+        for name, (wanted, measured) in lengths.items()
     }
 
 
 def equal_acceptance(accept_length: float, steps: int) -> float:
-    """The acceptance of every draft, the same at each position, that gives this accept length (bonus included).
+    """Return the acceptance, equal at every position, that gives this accept length (bonus token included).
 
     Raises WiringError outside 1..steps + 1.
     """
     if not 1 <= accept_length <= steps + 1:
+        problem, expected = "no acceptance gives this accept length", f"1 to {steps + 1}"
         raise WiringError(
-            "no acceptance gives this accept length",
-            where="accept length",
-            expected=f"1 to {steps + 1}",
-            found=accept_length,
+            problem, code="accept-length-unreachable", where="accept length", expected=expected, found=accept_length
         )
-    low, high = 0.0, 1.0
-    for _ in range(60):  # chain_length rises with acceptance: halve until a double tells no more
-        middle = (low + high) / 2
-        low, high = (middle, high) if chain_length(middle, steps) < accept_length else (low, middle)
-    return (low + high) / 2
+    return float(brentq(lambda acceptance: chain_length(acceptance, steps) - accept_length, 0.0, 1.0, xtol=1e-14))
 
 
 def tok_per_s_by_steps(assumed: Assumed) -> go.Figure:
-    """Tok/s by draft steps, with plain decoding, the chosen setting, and what was measured there."""
-    fig = figure("Throughput by draft steps", "draft steps", "output tokens per second")
-    steps = list(range(1, LONGEST + 1))
-    fig.add_scatter(
-        x=steps, y=_curve(assumed, lambda out: out.tok_per_s), mode="lines+markers", name="computed", marker_color=BLUE
-    )
+    """Draw tok/s by draft steps, with plain decoding, the chosen setting and its measured rate."""
+    fig = _by_steps("Throughput by draft steps", "output tokens per second")
+    steps, rates = _curve(assumed, lambda out: out.tok_per_s)
+    add_line(fig, steps, rates, "computed", BLUE, "circle")
     chosen = outcome(assumed)
     ring = dict(symbol="circle-open", size=16, color=BLUE, line=dict(width=3))
     fig.add_scatter(x=[chosen.steps], y=[round(chosen.tok_per_s, 3)], mode="markers", marker=ring, name="chosen")
@@ -194,48 +183,34 @@ def tok_per_s_by_steps(assumed: Assumed) -> go.Figure:
         mark = dict(symbol="x", size=11, color=RED)
         fig.add_scatter(x=[assumed.steps], y=[assumed.measured], mode="markers", marker=mark, name="measured")
     fig.add_hline(y=assumed.plain_tok_per_s, line_dash="dash", line_color=INK, annotation_text="plain decoding")
-    fig.update_yaxes(rangemode="tozero")
-    fig.update_xaxes(dtick=1)
-    return captioned(fig, f"Batch 1, the prefill left out everywhere. Source: {assumed.note}.")
+    return captioned(fig, f"Batch 1, without the prefill. Source: {assumed.note}.")
 
 
 def break_even_by_steps(assumed: Assumed) -> go.Figure:
-    """Accept length and break-even by draft steps: a draft pays where the first lies above the second."""
-    fig = figure("Accept length and break-even", "draft steps", "tokens per round (bonus token included)")
-    steps = list(range(1, LONGEST + 1))
-    lines = (
-        ("accept length", lambda out: out.accept_length, BLUE, "solid", "circle"),
-        ("break-even: price of a round in plain steps", lambda out: out.price, RED, "dash", "square"),
-        ("every draft accepted", lambda out: min(out.steps, out.draft_tokens - 1) + 1.0, GREY, "dot", "line-ew"),
-    )
-    for name, value, colour, dash, symbol in lines:
-        fig.add_scatter(
-            x=steps,
-            y=_curve(assumed, value),
-            mode="lines+markers",
-            name=name,
-            line=dict(color=colour, dash=dash),
-            marker=dict(symbol=symbol, color=colour),
-        )
+    """Draw accept length and break-even by draft steps: a draft pays where the first exceeds the second."""
+    fig = _by_steps("Accept length and break-even", "tokens per round (bonus token included)")
+    for name, value, *style in (
+        ("accept length", lambda out: out.accept_length, BLUE, "circle", "solid"),
+        ("break-even: round cost in plain steps", lambda out: out.round_cost, RED, "square", "dash"),
+        ("every draft accepted", lambda out: min(out.steps, out.draft_tokens - 1) + 1.0, GREY, "line-ew", "dot"),
+    ):
+        add_line(fig, *_curve(assumed, value), name, *style)
     fig.add_vline(x=assumed.steps, line_color=INK, line_width=1)
-    fig.update_yaxes(rangemode="tozero")
-    fig.update_xaxes(dtick=1)
     wide = f", {assumed.wide:.3f} more for each beyond {assumed.bend}" if assumed.wide else ""
     return captioned(
         fig,
-        "A draft pays where the accept length lies above the break-even, which is the price of a round in plain decode "
-        f"steps: {assumed.verify:.3f} for verify, {assumed.token:.3f} for each further token{wide}, "
+        "A draft pays where the accept length exceeds the break-even, which is the round cost in plain decode steps: "
+        f"{assumed.verify:.3f} for verify, {assumed.token:.3f} for each further token{wide}, "
         f"{assumed.draft:.3f} for each draft step.",
     )
 
 
-def _curve(assumed: Assumed, value: Callable[[Outcome], float]) -> list[float]:
-    return [round(value(outcome(assumed, steps)), 4) for steps in range(1, LONGEST + 1)]
+def _by_steps(title: str, y: str) -> go.Figure:
+    fig = figure(title, "draft steps", y)
+    fig.update_yaxes(rangemode="tozero")
+    return fig.update_xaxes(dtick=1)
 
 
-def _rate(evidence: Evidence, arm: str) -> float:
-    return next(speed.tok_per_s for speed in evidence.speed if speed.arm == arm and speed.tok_per_s)
-
-
-def _length(evidence: Evidence) -> float:
-    return next(one.accept_length for one in evidence.acceptance if one.accept_length)
+def _curve(assumed: Assumed, value: Callable[[Outcome], float]) -> tuple[range, list[float]]:
+    steps = range(1, LONGEST + 1)
+    return steps, [round(value(outcome(assumed, count)), 4) for count in steps]

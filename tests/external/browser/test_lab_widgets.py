@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 from in_lab import TEXT, button, row, slide
+from small_server import metrics
 
 THROUGHPUT, LAYOUT, PATCH, AGAIN = (
     "01_throughput_symptom",
@@ -150,17 +151,17 @@ def test_server_panel_attaches_reads_and_detaches(books, picture, small_server):
     book.until(lambda: "read only" in box.inner_text() and "draft tokens" in box.inner_text(), "attached")
     spent = []
     for rate in ("14.9", "15.3", "16.1"):
-        small_server.rate = rate
+        small_server.answers["/metrics"] = metrics(rate)
         spent.append(book.change(box, button(box, "Read").click, TEXT))
         book.until(lambda rate=rate: rate in box.inner_text(), "the reading is in the table")
     told("server panel, Read to its table", spent)
-    small_server.rate = "17.7"
+    small_server.answers["/metrics"] = metrics("17.7")
     box.locator(".jupyter-widgets.widget-play button").first.click()  # from here on the browser's clock reads
     book.until(lambda: "17.7" in box.inner_text(), "it is read by the clock", 30)
     picture(box)
     button(box, "Detach").click()
     book.until(lambda: "no server" in box.inner_text(), "detached")
-    assert small_server.methods == {"GET"}
+    assert {method for method, _, _ in small_server.requests} == {"GET"}
 
 
 def test_index_shows_the_steps_of_the_chosen_case(books, picture):

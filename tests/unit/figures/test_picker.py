@@ -1,4 +1,4 @@
-"""The picker calls what it is given with what is chosen, shows the answer or the error, draws nothing into the cell."""
+"""The picker calls its functions with the chosen case and shows the result or the error; the cell is one fixed line."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def shown(output) -> str:
 
 
 def test_the_chosen_case_is_shown_at_once_and_at_each_choice(picker):
-    assert shown(picker.shown) == "steps of b.yaml"
+    assert shown(picker.steps) == "steps of b.yaml"
     picker.case.value = picker.folder / "a.yaml"
-    assert shown(picker.shown) == "steps of a.yaml"
+    assert shown(picker.steps) == "steps of a.yaml"
     picker.refresh.click()
     assert picker.calls == ["b.yaml", "a.yaml", "a.yaml"]
 
 
 def test_another_profile_joins_the_choices(picker):
     picker.other.value = str(picker.folder / "c.yaml")
-    assert picker.case.value == picker.folder / "c.yaml" and shown(picker.shown) == "steps of c.yaml"
+    assert picker.case.value == picker.folder / "c.yaml" and shown(picker.steps) == "steps of c.yaml"
     assert [label for label, _ in picker.case.options] == ["a (a.yaml)", "b (b.yaml)", "c.yaml"]
     picker.other.value = str(picker.folder / "a.yaml")
-    assert len(picker.case.options) == 3 and shown(picker.shown) == "steps of a.yaml"
+    assert len(picker.case.options) == 3 and shown(picker.steps) == "steps of a.yaml"
     picker.other.value = str(picker.folder / "none.yaml")
-    assert "There is no YAML file" in shown(picker.shown) and picker.case.value == picker.folder / "a.yaml"
+    assert "There is no YAML file" in shown(picker.steps) and picker.case.value == picker.folder / "a.yaml"
 
 
 def test_an_error_is_shown_in_place_of_the_answer(picker):
     picker.other.value = str(picker.folder / "bad.yaml")
-    assert shown(picker.shown) == "**bad.yaml: not readable as YAML.**"
+    assert shown(picker.steps) == "**bad.yaml: not readable as YAML.**"
 
 
 def test_notebooks_are_written_for_the_case_and_the_measure_and_the_state_is_read_again(picker):
     picker.measure.value = "recorded"
     picker.write.click()
-    assert picker.calls[-2:] == [("b.yaml", "recorded"), "b.yaml"] and shown(picker.told) == "written"
+    assert picker.calls[-2:] == [("b.yaml", "recorded"), "b.yaml"] and shown(picker.result) == "written"
 
 
 def test_nothing_is_written_for_a_case_that_is_not_shown(picker):
@@ -73,10 +73,10 @@ def test_nothing_is_written_for_a_case_that_is_not_shown(picker):
         assert picker.write.disabled, name
     assert "notes.toml" not in [label for label, _ in picker.case.options]
     picker.case.value = picker.folder / "a.yaml"
-    assert not picker.write.disabled and picker.told.outputs == ()  # what was written was for another case
+    assert not picker.write.disabled and picker.result.outputs == ()  # what was written was for another case
     picker.other.value = str(picker.folder / "none.yaml")
     picker.other.value = ""
-    assert not picker.write.disabled and shown(picker.shown) == "steps of a.yaml"
+    assert not picker.write.disabled and shown(picker.steps) == "steps of a.yaml"
 
 
 def test_the_cell_holds_one_fixed_line(picker):

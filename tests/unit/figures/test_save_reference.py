@@ -17,7 +17,7 @@ PLACE = "import pathlib\nprint(pathlib.Path.cwd().name)"
 
 @pytest.fixture
 def path(tmp_path):
-    """A notebook as an editor saves it: not executed, with metadata of a session."""
+    """Return a notebook as an editor saves it: not executed, with metadata of a session."""
     parameters = new_code_cell("rows: int = 3  # how many", id="parameters")
     parameters.metadata.update(tags=["parameters"], execution={"iopub.status.busy": "2026-01-01"}, collapsed=False)
     cells = [
@@ -50,7 +50,7 @@ def test_same_bytes_twice_and_clean(path):
     assert place[0].text == "books\n"
 
 
-def test_what_a_cell_prints_is_one_output_however_it_arrives(path):
+def test_the_output_of_one_cell_is_joined(path):
     book = nbformat.read(path, as_version=4)
     book.cells[-1].source = "import time\nfor part in 'abc':\n    print(part, end='', flush=True)\n    time.sleep(0.3)"
     nbformat.write(book, path)
@@ -64,13 +64,15 @@ def test_a_failing_cell_leaves_the_file_as_it_was(path, capsys):
     book.cells[-1].source = "raise ValueError('no such thing')"
     nbformat.write(book, path)
     before = path.read_bytes()
-    with pytest.raises(WiringError, match="did not run to its end.*ValueError: no such thing"):
+    with pytest.raises(WiringError) as error:
         save_reference(path)
+    assert (error.value.code, error.value.found) == ("notebook-failed", "ValueError: no such thing")
     assert main([str(path)]) == 1
     assert "no such thing" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 
-def test_a_missing_notebook_is_told(tmp_path):
-    with pytest.raises(WiringError, match="no such notebook"):
+def test_a_missing_notebook_is_an_error(tmp_path):
+    with pytest.raises(WiringError) as error:
         save_reference(tmp_path / "none.ipynb")
+    assert error.value.code == "notebook-missing"

@@ -4,8 +4,7 @@ import psutil
 import pytest
 from panel_parts import by_description
 
-from wiring.figures.server_session import ServerSession
-from wiring.figures.widgets import server_panel
+from wiring.figures import ServerSession, server_panel
 from wiring.workbook.case import open_case
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(900)]

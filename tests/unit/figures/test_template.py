@@ -12,7 +12,7 @@ import pytest
 
 from wiring.figures import claim_figures as figures
 from wiring.figures.plot_template import (
-    ARM_COLOURS,
+    ARM_COLORS,
     BLUE,
     GREEN,
     GREY,
@@ -72,13 +72,13 @@ def page(request) -> str:
 
 def test_text_and_series_stand_out_from_both_pages(page):
     assert contrast(INK, page) >= 4.3  # no one colour has more than 4.35 on both
-    for colour in (BLUE, RED, GREEN, PURPLE, GREY, *SERIES, *ARM_COLOURS.values()):
+    for colour in (BLUE, RED, GREEN, PURPLE, GREY, *SERIES, *ARM_COLORS.values()):
         assert contrast(colour, page) >= 3.0, colour
     assert contrast(str(TEMPLATE.layout.modebar.activecolor), page) >= 3.0
 
 
 def test_every_line_of_a_figure_with_many_stands_out_from_both_pages(page):
-    fig = figures.acceptance({name: [0.5, 0.25] for name in (*ARM_COLOURS, "replayed", "promised", "by search")})
+    fig = figures.acceptance({name: [0.5, 0.25] for name in (*ARM_COLORS, "replayed", "promised", "by search")})
     colours = [trace.marker.color for trace in fig.data]
     assert len(set(colours)) == 6 and min(contrast(colour, page) for colour in colours) >= 3.0
 
@@ -96,7 +96,7 @@ def test_the_figure_is_transparent_and_its_text_is_ink():
 
 @pytest.mark.parametrize("kind", BLIND)
 def test_colours_that_say_something_are_told_apart_by_the_colour_blind(kind):
-    for one, other in (*itertools.combinations(ARM_COLOURS.values(), 2), (GREEN, ORANGE)):
+    for one, other in (*itertools.combinations(ARM_COLORS.values(), 2), (GREEN, ORANGE)):
         assert apart(one, other, BLIND[kind]) > APART, (one, other)
 
 

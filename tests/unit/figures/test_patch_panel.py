@@ -11,9 +11,9 @@ from panel_parts import by_description
 from stand_in import FILES, contents, know_the_stand_in, write_tree
 
 from wiring.errors import WiringError
+from wiring.figures import patch_panel
+from wiring.figures.fragments import side_by_side
 from wiring.figures.patch_session import PatchSession
-from wiring.figures.side_by_side import side_by_side
-from wiring.figures.widgets import patch_panel
 from wiring.patch.fix_kinds import Form
 from wiring.patch.plan import plan_cures
 from wiring.patch.source import status

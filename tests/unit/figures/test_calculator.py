@@ -1,4 +1,4 @@
-"""The speculation calculator: published figures and closed forms come out, and sliders move the curves."""
+"""The calculator reproduces published figures and closed forms, and its sliders change the curves."""
 
 from dataclasses import replace
 
@@ -9,8 +9,8 @@ from panel_parts import by_description
 from wiring.bench.measurement import Measurement
 from wiring.bench.round_cost import PricedRound, chain, fit_rounds
 from wiring.errors import WiringError
+from wiring.figures import calculator_panel
 from wiring.figures import speculation_calculator as calc
-from wiring.figures.widgets import speculation_calculator
 from wiring.workbook.artefacts import Rebenchmark
 from wiring.workbook.case import open_case
 from wiring.workbook.speed_limit import case_limit
@@ -40,25 +40,24 @@ def arms(case):
 
 @pytest.fixture(scope="module")
 def recorded(case, measured, arms):
-    """The recorded case by arm: (the arm, what the calculator makes of it)."""
+    """Return the recorded case by arm: (the arm, the inputs of the calculator)."""
     model = case_limit(case, measured, case.read_recorded("05_costs", Measurement)).model
     asked = case.profile.speculation.speculation()
-    return {arm.arm: (arm, calc.of_arm(arm, arms.plain, model, asked)) for arm in (arms.as_served, arms.cured)}
+    return {arm.arm: (arm, calc.from_arm(arm, arms.plain, model, asked)) for arm in (arms.as_served, arms.cured)}
 
 
-def test_the_price_is_that_of_the_fitted_model_with_its_bend(arms):
-    """The model bends at 4 verified tokens, so that dropping the bend would show."""
+def test_the_round_cost_is_that_of_the_fitted_model_with_its_bend(arms):
     model = fit_rounds([PricedRound(chain(n), 1.1 + 0.02 * n + 0.3 * max(0, n + 1 - 4)) for n in range(1, 9)])
     assert model.bend == 4
-    assumed = calc.of_arm(arms.cured, arms.plain, model, chain(5))
+    assumed = calc.from_arm(arms.cured, arms.plain, model, chain(5))
     for steps in range(1, 13):
-        assert calc.outcome(assumed, steps).price == pytest.approx(model.price(chain(steps)).value)
+        assert calc.outcome(assumed, steps).round_cost == pytest.approx(model.price(chain(steps)).value)
     caption = calc.break_even_by_steps(assumed).layout.annotations[-1].text.replace("<br>", " ")
     assert "0.300 more for each beyond 4" in caption
 
 
-def test_measured_rates_leave_the_prefill_out_as_computed_ones_do(recorded, measured):
-    """Held against all tokens of all rounds over all their seconds, a mean where the calculator takes medians."""
+def test_measured_rates_exclude_the_prefill(recorded, measured):
+    """Compare with all tokens of all rounds over all their seconds: a mean, where the calculator takes medians."""
     for name, (_, assumed) in recorded.items():
         for trials, rate in ((measured.arm(name), assumed.measured), (measured.arm("plain"), assumed.plain_tok_per_s)):
             decode = sum(t.seconds - t.prefill_s for t in trials)
@@ -74,7 +73,7 @@ def test_the_case_study_gives_its_published_figures(study, name, length, tok_per
     out = calc.outcome(study[name])
     assert out.accept_length == pytest.approx(length, abs=0.005)
     assert out.tok_per_s == pytest.approx(tok_per_s, abs=0.06)
-    assert out.price == pytest.approx(2.96, abs=0.005)
+    assert out.round_cost == pytest.approx(2.96, abs=0.005)
 
 
 def test_the_recorded_case_gives_what_was_measured(recorded):
@@ -89,18 +88,23 @@ def test_the_recorded_case_gives_what_was_measured(recorded):
 def test_equal_acceptance_is_the_inverse_of_the_geometric_sum(acceptance, steps):
     length = (1 - acceptance ** (steps + 1)) / (1 - acceptance)
     assert calc.equal_acceptance(length, steps) == pytest.approx(acceptance, abs=1e-9)
-    with pytest.raises(WiringError, match="no acceptance gives"):
+    with pytest.raises(WiringError) as error:
         calc.equal_acceptance(steps + 1.5, steps)
+    assert error.value.code == "accept-length-unreachable"
 
 
-def test_drafts_beyond_the_verified_tokens_cost_and_gain_nothing():
+def test_drafts_beyond_the_verified_tokens_cost_time_and_are_never_accepted():
     assumed = calc.Assumed((0.5,), steps=4, draft_tokens=3, draft=0.1, verify=1.0, plain_tok_per_s=10, token=0.05)
     resolved, asked = calc.outcome(assumed), calc.outcome(replace(assumed, resolved=False))
     assert (resolved.draft_tokens, asked.draft_tokens) == (5, 3)
     assert resolved.accept_length == pytest.approx(1 + 0.5 + 0.25 + 0.125 + 0.0625)
     assert asked.accept_length == pytest.approx(1 + 0.5 + 0.25)
-    assert resolved.price == pytest.approx(1 + 0.05 * 4 + 0.1 * 4) and asked.price == pytest.approx(1 + 0.05 * 2 + 0.4)
-    assert "3 asked: with top-k 1" in calc.told(assumed) and "does not pay" in calc.told(replace(assumed, verify=3.0))
+    assert resolved.round_cost == pytest.approx(1 + 0.05 * 4 + 0.1 * 4) and asked.round_cost == pytest.approx(
+        1 + 0.05 * 2 + 0.4
+    )
+    assert "3 asked: with top-k 1" in calc.outcome_text(assumed) and "does not pay" in calc.outcome_text(
+        replace(assumed, verify=3.0)
+    )
 
 
 def test_the_curves_are_the_outcomes_and_the_draft_pays_where_they_cross(study):
@@ -120,7 +124,7 @@ def curves(box):
 
 
 def test_each_slider_moves_the_curves(study):
-    box = speculation_calculator(study)
+    box = calculator_panel(study)
     for description, value in (
         ("draft 1 accepted, if reached", 0.9),
         ("draft steps", 3),
@@ -142,7 +146,7 @@ def test_each_slider_moves_the_curves(study):
 
 def test_loading_measured_values_sets_every_slider_and_their_point(recorded, study):
     presets = {name: assumed for name, (_, assumed) in recorded.items()} | study
-    box = speculation_calculator(presets)
+    box = calculator_panel(presets)
     found = by_description(box)
     assert curves(box)[0]["measured"] == [recorded["as served"][1].measured]
     found["load"].value = "cured"
@@ -155,7 +159,3 @@ def test_loading_measured_values_sets_every_slider_and_their_point(recorded, stu
     assert "measured" not in curves(box)[0] and "set by hand" in box.children[2].value
     found["load"].value = CURED
     assert f"{54.8:.1f} tok/s" in box.children[2].value
-
-
-def test_it_says_that_it_needs_no_server(study):
-    assert "Needs no server" in speculation_calculator(study).children[-1].value
