@@ -1,4 +1,4 @@
-"""Twelve layouts planted on the tiny pair, each named exactly in each phase; the healthy one gives no finding."""
+"""Layouts planted on the tiny pair, each named exactly in each phase; the healthy one gives no finding."""
 
 import pytest
 import tiny_served
@@ -37,23 +37,23 @@ def named(tiny, layout, trained=TRAINED):
 
 
 @pytest.mark.parametrize(
-    ("layout", "names", "kinds", "slots"),
+    ("layout", "names", "kinds"),
     [
-        ((0, 3, 31), ("same",), (), ("same", "same", "same")),
-        ((1, 4, 32), ("off by one up",), (2,), ("off by one up",) * 3),
-        ((0, 2, 30), ("off by one down",), (2,), ("same", "off by one down", "off by one down")),
-        ((3, 31, 0), ("rotated", "embedding in the wrong slot"), (3,), ("other layers",) * 3),
-        ((3, 31, 59), ("moved by one slot",), (1,), ("other layers",) * 3),
-        ((0, 31, 3), ("swapped",), (3,), ("same", "other layers", "other layers")),
-        ((2, 30, 58), ("default layers",), (1,), ("other layers", "other layers", "other layers")),
-        ((35, 36, 37), ("other layers",), (1,), ("other layers",) * 3),  # neighbours that are most alike
-        ((3, 0, 31), ("swapped", "embedding in the wrong slot"), (3,), ("other layers", "other layers", "same")),
+        ((0, 3, 31), ("same",), ()),
+        ((1, 4, 32), ("off by one up",), (2,)),
+        ((0, 2, 30), ("off by one down",), (2,)),
+        ((0, 3, 32), ("off by one up",), (2,)),
+        ((3, 31, 0), ("rotated", "embedding in the wrong slot"), (3,)),
+        ((3, 31, 59), ("moved by one slot",), (1,)),
+        ((0, 31, 3), ("swapped",), (3,)),
+        ((2, 30, 58), ("default layers",), (1,)),
+        ((35, 36, 37), ("other layers",), (1,)),  # neighbours that are most alike
+        ((3, 0, 31), ("swapped", "embedding in the wrong slot"), (3,)),
     ],
 )
-def test_a_layout_is_named(tiny, layout, names, kinds, slots):
+def test_a_layout_is_named(tiny, layout, names, kinds):
     for difference in named(tiny, layout):
         assert (difference.served, difference.names, difference.kinds) == (layout, names, kinds)
-        assert tuple(slot.names[0] for slot in difference.slots) == slots
         assert set(difference.kinds) <= set(FAULTS)
         assert difference.same == (layout == TRAINED)
 
@@ -61,12 +61,6 @@ def test_a_layout_is_named(tiny, layout, names, kinds, slots):
 def test_one_layer_below_may_be_the_default(tiny):
     for difference in named(tiny, (2, 30, 58), trained=(3, 31, 59)):
         assert (difference.names, difference.kinds) == (("default layers", "off by one down"), (2,))
-
-
-def test_one_slot_off_by_one_is_named_by_its_slot(tiny):
-    for difference in named(tiny, (0, 3, 32)):
-        assert difference.names == ("off by one up",) and difference.kinds == (2,)
-        assert [slot.names for slot in difference.slots] == [("same",), ("same",), ("off by one up",)]
 
 
 def test_states_after_the_final_norm(tiny):
@@ -97,7 +91,7 @@ def test_states_of_another_token(tiny, shift):
 
 @pytest.mark.parametrize("layout", [(0, 3, 31), (3, 31, 59)])  # layer 58 is a mixture of experts
 def test_one_rank_of_two_before_the_sum(tiny, layout):
-    """The embedding is summed over ranks before any layer; what comes out of a layer's MLP is not."""
+    """The embedding is summed over ranks before any layer; the output of a layer's MLP is not."""
     slots = [tiny.served[0] if b == 0 else tiny.partial[b - 1] for b in layout]
     states = torch.stack(slots, 1).bfloat16()
     for phase in PHASES:
@@ -108,7 +102,7 @@ def test_one_rank_of_two_before_the_sum(tiny, layout):
         for boundary, match in zip(layout, comparison.matches, strict=True):
             if boundary:
                 assert (match.verdict, match.boundary, match.between) == ("between", None, (boundary - 1, boundary))
-                # The share in closed form: of the step, what is there, projected on the step.
+                # The share in closed form: the present part of the step, projected on the step.
                 end = tiny.reference[boundary, index].double()
                 step = end - tiny.reference[boundary - 1, index]
                 weight = end.square().sum(-1).reciprocal()
@@ -130,8 +124,8 @@ def test_each_phase_is_named_by_itself(tiny):
     assert found[Phase.VERIFY].names == ("default layers",) and found[Phase.VERIFY].kinds == (1,)
 
 
-def test_every_boundary_of_a_healthy_server_is_told(tiny):
-    """All 62 at once: no neighbour is mistaken, and rounding alone is never called a partial sum or a drift."""
+def test_every_boundary_of_a_healthy_server_is_recognized(tiny):
+    """All 62 at once: no neighbour is confused, and rounding alone is never a partial sum or drift."""
     comparison = compare(tiny, tiny.slots(range(62)), torch.arange(len(tiny.tokens)))
     assert comparison.layout == tuple(range(62)), [m.reason for m in comparison.matches if m.verdict != "equals"]
 
@@ -147,23 +141,21 @@ def test_noise_that_grows_with_depth_is_drift(tiny, top):
         index = tiny.phase(phase)
         comparison = compare(tiny, states[index], index)
         assert [m.verdict for m in comparison.matches] == ["equals", "drift", "drift"]
-        assert [b for b, _ in comparison.drift_curve] == [3, 31, 59]
-        for boundary, error in comparison.drift_curve:
-            assert error == pytest.approx(boundary / 61 * top, rel=0.2)
+        for boundary, match in zip((3, 31, 59), comparison.matches, strict=True):
+            assert match.nearest == boundary
+            assert match.errors[boundary] == pytest.approx(boundary / 61 * top, rel=0.2)
         difference = diff_layouts((3, 31, 59), comparison.matches)
         assert (difference.names, difference.kinds) == (("drift",), (6,))
         assert difference.served == (3, 31, 59)
 
 
 def test_layers_that_do_nothing_leave_a_slot_undecided(tiny):
-    """Boundary 31 repeats boundary 30 exactly: the slot is one of them, and which is not said."""
+    """Boundary 31 repeats boundary 30 exactly: the slot holds one of them, and which is unknown."""
     reference = tiny.reference.clone()
     reference[31] = reference[30]
     index = tiny.phase(Phase.PREFILL)
     comparison = compare_slots(tiny.slots((0, 3, 30))[index], reference, **tiny.compared_rows(index))
     assert [m.verdict for m in comparison.matches] == ["equals", "equals", "undecided"]
-    assert "boundaries 30 and 31 are too alike" in comparison.matches[2].reason
     assert comparison.matches[2].alike == (30, 31)
     difference = diff_layouts(TRAINED, comparison.matches)
     assert (difference.served, difference.names, difference.kinds) == ((0, 3, None), ("undecided",), ())
-    assert "one of 30, 31" in difference.slots[2].text

@@ -1,8 +1,8 @@
-"""All candidates of all slots at once: lengths and cosines of served rows against every boundary and shift.
+"""Compute norms and cosines of served rows against every boundary and shift of a reference.
 
 One pass over the reference in blocks of rows. A candidate is f * r or f * w * r, with r a row of the reference, w the
-final norm's weight and f a number of the row, so that the two cosines and two lengths below give all transforms.
-Products are in float64: an error of 1e-8 can then be told from none.
+weight of the final norm and f a number of the row, so two cosines and two norms give all transforms. Products are in
+float64, in which an error of 1e-8 differs from none.
 """
 
 from __future__ import annotations
@@ -20,18 +20,47 @@ _BLOCK_BYTES = 256 << 20  # float64 reference rows held at once
 
 @dataclass(frozen=True)
 class Norm:
-    """The target's final RMS norm: weight [H] as it multiplies, and epsilon."""
+    """The target's final RMS norm: weight [H] as multiplied, and epsilon."""
 
     weight: Tensor
     eps: float = 1e-6
 
 
 @dataclass(frozen=True)
+class Rows:
+    """The origin of rows of states: `positions` int64 [M] in their texts, `texts` int64 [M]; None for one text."""
+
+    positions: Tensor
+    texts: Tensor | None = None
+
+    @classmethod
+    def whole(cls, lengths: Sequence[int]) -> Rows:
+        """Return all positions of texts of these lengths, one text after the other."""
+        positions = torch.cat([torch.arange(n) for n in lengths])
+        return cls(positions, torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)))
+
+    def keys(self, low: int, span: int, shift: int = 0) -> Tensor:
+        """Return a number for each text and shifted position, int64 [M]; positions are in low..low+span-1."""
+        texts = torch.zeros_like(self.positions) if self.texts is None else self.texts
+        return texts.cpu().long() * span + self.positions.cpu() + shift - low
+
+
+def partners(served: Rows, reference: Rows, shift: int) -> Tensor:
+    """Return for each served row the reference row of the same text `shift` positions later, -1 if none: int64 [M]."""
+    low = int(torch.stack([served.positions.min().cpu() + shift, reference.positions.min().cpu()]).min())
+    high = int(torch.stack([served.positions.max().cpu() + shift, reference.positions.max().cpu()]).max())
+    wanted = served.keys(low, high - low + 1, shift)
+    present, order = reference.keys(low, high - low + 1).sort(stable=True)
+    at = torch.searchsorted(present, wanted).clamp(max=len(present) - 1)
+    return torch.where(present[at] == wanted, order[at], -1)
+
+
+@dataclass(frozen=True)
 class Scan:
-    """Float64 on the CPU. `partner` [S, M]: reference row of each served row under each shift, -1 where none.
+    """Float64 on the CPU. `partner` [S, M]: reference row of each served row under each shift, -1 if none.
 
     served_norm [n, M]; norm [S, 2, B, M] and cosine [n, S, 2, B, M] of reference rows without and with the norm's
-    weight (zero where there is no partner, or no weight).
+    weight; zero without a partner or a weight.
     """
 
     partner: Tensor
@@ -42,7 +71,7 @@ class Scan:
     eps: float
 
     def candidate(self, slot: int, shift: int, transform: str) -> tuple[Tensor, Tensor, Tensor]:
-        """(error, cosine, norm ratio), each [B, rows with a partner]; `shift` is an index of the scan's shifts."""
+        """Return (error, cosine, norm ratio), each [B, rows with a partner]; `shift` is an index of the shifts."""
         rows = self.partner[shift] >= 0
         family = int(transform == NORMED)
         plain, size = self.norm[shift, 0][:, rows], self.norm[shift, family][:, rows]  # [B, m]
@@ -50,37 +79,35 @@ class Scan:
         cosine = self.cosine[slot, shift, family][:, rows]
         ratio = self.served_norm[slot, rows] / size.clamp_min(1e-300)
         error = (ratio.square() - 2 * ratio * cosine + 1).clamp_min(0).sqrt()
-        error = torch.where(error < 1e-7, 0.0, error)  # below is rounding of this formula
+        error = torch.where(error < 1e-7, 0.0, error)  # smaller errors are rounding of this formula
         error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)
         return error, cosine.nan_to_num(nan=0.0), ratio.nan_to_num(nan=0.0, posinf=torch.inf)
 
 
 def scale(length: Tensor, transform: str, width: int, eps: float) -> Tensor | float:
-    """What a transform multiplies rows of `length` [...] by, apart from the norm's weight."""
+    """Return the factor of a transform for rows of norm `length` [...], without the norm's weight."""
     if transform in (NORMED, RMS_SCALED):
         return (length.square() / width + eps).rsqrt()
     return {RAW: 1.0, EMBEDDING_SCALED: width**0.5}[transform]
 
 
 def transformed(rows: Tensor, transform: str, norm: Norm | None) -> Tensor:
-    """Rows [..., H] of a boundary as a transform makes them, float64."""
+    """Apply a transform to rows [..., H] of a boundary, in float64."""
     rows = rows.double()
-    factor = scale(rows.norm(dim=-1, keepdim=True), transform, rows.shape[-1], norm.eps if norm else 1e-6)
-    rows = rows * factor
-    return rows * norm.weight.to(rows.device, torch.float64) if transform == NORMED else rows
+    rows = rows * scale(rows.norm(dim=-1, keepdim=True), transform, rows.shape[-1], norm.eps if norm else 1e-6)
+    return rows * norm.weight.to(rows.device, torch.float64) if norm and transform == NORMED else rows
 
 
 def scan(served: Tensor, reference: Tensor | Sequence[Tensor], partner: Sequence[Tensor], norm: Norm | None) -> Scan:
     """Scan served [M, n, H] against reference [B, N, H] (or B tensors [N, H]) under the shifts' `partner` [M]."""
     count, slots, width = served.shape
-    device = reference[0].device
-    boundaries = len(reference)
+    device, boundaries = reference[0].device, len(reference)
     sizes = torch.zeros(len(partner), 2, boundaries, count, dtype=torch.float64)
     cosine = torch.zeros(slots, len(partner), 2, boundaries, count, dtype=torch.float64)
+    served_norm = torch.zeros(slots, count, dtype=torch.float64)
     weight = torch.zeros(width, dtype=torch.float64) if norm is None else norm.weight.double().cpu()
     weight = weight.to(device)
     step = max(1, _BLOCK_BYTES // (8 * boundaries * width))
-    served_norm = torch.zeros(slots, count, dtype=torch.float64)
     for start in range(0, count, step):
         rows = slice(start, min(start + step, count))
         own = served[rows].to(device, torch.float64)  # [m, n, H]
@@ -101,7 +128,7 @@ def scan(served: Tensor, reference: Tensor | Sequence[Tensor], partner: Sequence
 
 
 def rows_of(reference: Tensor | Sequence[Tensor], rows: Tensor) -> Tensor:
-    """These rows [m] of every boundary: [B, m, H]."""
+    """Return these rows [m] of every boundary: [B, m, H]."""
     rows = rows.to(reference[0].device)
     if isinstance(reference, Tensor):
         return reference[:, rows]

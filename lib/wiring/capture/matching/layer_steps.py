@@ -1,9 +1,8 @@
-"""Does a state lie between two boundaries? Its deviation from the nearest one, told as steps of the layers.
+"""Detect a state between two boundaries by regressing its deviation from the nearest one on the steps of the layers.
 
-Under tensor parallelism each rank holds a part of a layer's last sum until the ranks' parts are added. A state that is
-captured before that lacks the other ranks' parts: it is boundary b less a part of the step from b-1 to b, and no other
-step is touched. So the deviation is regressed on the steps of the layers around: rounding and drift point along none of
-them, a scale along all, a missing part along one.
+Under tensor parallelism each rank holds a part of a layer's last sum until the all-reduce. A state captured before it
+lacks the other ranks' parts: it is boundary b less a part of the step from b-1 to b, and other steps are complete.
+Rounding and drift point along none of the steps around, a scale along all, a missing part along one.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from wiring.capture.matching.candidate_scan import rows_of
 
 # Deviations (root mean square over rows, relative) below one unit of bfloat16 may be rounding of the state itself.
 _MIN_DEVIATION = 2.0**-8
-# What the one step must explain of the deviation's length, and how many times more than any other step. On the tiny
-# target bfloat16 kernels put 0.06 on any step; half of a layer's MLP puts 0.1 to 0.8 on its own, 0.02 to 0.2 on others.
+# The share of the deviation's norm that the step must explain, and how many times more than any other step. On the tiny
+# target bfloat16 kernels explain 0.06 by any step; half of a layer's MLP 0.1 to 0.8 by its own, 0.02 to 0.2 by others.
 _MIN_EXPLAINED, _CLEARLY = 0.1, 2.0
 _MIN_SHARE = 0.03  # of the step, from either end
 _WINDOW = 8  # steps to either side
@@ -29,7 +28,10 @@ _BLOCK_ROWS = 64
 
 @dataclass(frozen=True)
 class Between:
-    """The state is boundaries[low] plus `share` of the step to boundaries[low + 1] (places in the reference)."""
+    """The state is boundary `low` plus `share` of the step to boundary low + 1.
+
+    The step explains a share `explained` of the deviation's norm, any other step at most `other`.
+    """
 
     low: int
     share: float
@@ -38,9 +40,9 @@ class Between:
 
 
 def between(states: Tensor, reference: Tensor | Sequence[Tensor], partner: Tensor, nearest: int) -> Between | None:
-    """Tell whether states [M, H] lie inside a step that begins or ends at place `nearest` of the reference, or None.
+    """Return the step that begins or ends at boundary `nearest` and in which states [M, H] lie; None if there is none.
 
-    `partner` [M] names the reference row of each, -1 for none.
+    `partner` [M] is the reference row of each state, -1 for none.
     """
     first, last = max(0, nearest - 1 - _WINDOW), min(len(reference) - 1, nearest + 1 + _WINDOW)
     count = last - first
@@ -65,10 +67,10 @@ def between(states: Tensor, reference: Tensor | Sequence[Tensor], partner: Tenso
     if not total / len(keep) > _MIN_DEVIATION**2:  # NaN too
         return None
     size = gram.diagonal().sqrt()
-    # A little on the diagonal keeps layers that do nothing, and repeat one another, from taking any number.
+    # A ridge keeps the shares of identity layers, which repeat each other, finite.
     ridge = torch.diag(gram.diagonal() * 1e-6 + gram.diagonal().max() * 1e-12)
     inverse = torch.linalg.inv(gram + ridge)
-    taken = inverse @ along  # how much of each step the state has more than the nearest boundary
+    taken = inverse @ along  # share of each step that the state has beyond the nearest boundary
     left = max(total - float(taken @ along), 0.0) / (len(keep) * width)
     error = (inverse.diagonal() * left).sqrt()
     explained = (taken * size).abs() / total**0.5

@@ -1,11 +1,10 @@
-"""What a comparison of served slots with reference boundaries gives: plain data, without torch."""
+"""Results of comparing served slots with the boundaries of a reference: plain data, without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, fields
+from typing import Any
 
 from wiring.layers import Layout
 
@@ -16,103 +15,86 @@ TRANSFORMS = (RAW, NORMED, RMS_SCALED, EMBEDDING_SCALED)
 
 @dataclass(frozen=True)
 class SlotMatch:
-    """One served slot's comparison.
+    """The boundary that one served slot holds, as artefacts store it.
 
-    boundary: set when the verdict is "equals"; nearest: the best candidate's boundary in any case. shift: the served
-    row at position p holds the state of position p + shift. transform: what was done to that state (`TRANSFORMS`).
+    boundary: set if the verdict is "equals". shift: the served row at position p holds the state of position p + shift.
+    transform: the operation applied to that state, of `TRANSFORMS`.
 
-    relative_error: ||served - candidate|| / ||candidate||, largest over the rows (but the share of rows that may be
-    spoilt); runner_up, runner_up_error: the next best of another boundary or shift; margin = runner_up_error /
-    relative_error; cosine, norm_ratio (served over candidate): medians over rows; rows: compared; rows_off: those that
-    miss the accepted error.
-
-    null_error: median error against the nearest boundary at wrong positions, and null_quantiles its distribution as
-    (probability, error). alike: boundaries that cannot be told from the nearest one by the margin, it included.
-    between, share: the slot lies at `share` of the way from the one boundary to the other. boundaries, errors,
-    cosines: medians over rows against each reference boundary, at this shift and transform. reason: why, in words.
+    relative_error: ||served - candidate|| / ||candidate||, the largest over rows, without the share of rows that may be
+    corrupted; runner_up, runner_up_error: the next best boundary or shift; cosine, norm_ratio (served over candidate):
+    medians over rows; null_error: median error against the nearest boundary at wrong positions. reason: a sentence.
     """
 
     slot: int
     boundary: int | None
     relative_error: float
-    runner_up: int
+    runner_up: int | None
     runner_up_error: float
-    margin: float
     cosine: float
     null_error: float
     verdict: str
-    reason: str
-    nearest: int
-    shift: int
-    transform: str
+    reason: str = ""
+    shift: int = 0
+    transform: str = RAW
+    norm_ratio: float | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields that artefacts store."""
+        return {field.name: getattr(self, field.name) for field in fields(SlotMatch)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotComparison(SlotMatch):
+    """A slot's match with the statistics behind it.
+
+    nearest: the best candidate's boundary, whatever the verdict; rows: number of compared rows; null_low: the error that
+    95 % of wrong positions exceed; alike: the boundaries that the margin does not separate from the nearest, with it;
+    between, share: the state is boundary between[0] plus `share` of the step to between[1]; errors: median errors
+    against each boundary, at this shift and transform.
+    """
+
     norm_ratio: float
-    runner_up_shift: int
-    runner_up_transform: str
+    nearest: int
     rows: int
-    rows_off: int
-    null_quantiles: tuple[tuple[float, float], ...]
+    null_low: float
     alike: tuple[int, ...]
     between: tuple[int, int] | None
     share: float | None
-    boundaries: Layout
     errors: tuple[float, ...]
-    cosines: tuple[float, ...]
+
+    @property
+    def boundaries(self) -> Layout:
+        """The compared boundaries, one for each of `errors`."""
+        return tuple(range(len(self.errors)))
 
     @property
     def seen_as(self) -> str:
-        """Shift and transform in words: "shift +1, normed"; "" for the state as it is, at its own position."""
-        return _seen_as(self.shift, self.transform)
+        """Shift and transform ("shift +1, normed"); "" for the unchanged state at its own position."""
+        return describe_change(self.shift, self.transform)
 
-    def row(self) -> dict[str, object]:
-        """The row of a table: numbers and the verdict, without the curves."""
-        left_out = ("boundaries", "errors", "cosines", "null_quantiles")
-        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left_out}
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """Every candidate: arrays [n, shifts, transforms, boundaries], medians over rows; `error` is the largest one.
-
-    nan where a shift has too few rows.
-    """
-
-    shifts: tuple[int, ...]
-    transforms: tuple[str, ...]
-    boundaries: Layout
-    cosine: np.ndarray
-    norm_ratio: np.ndarray
-    median_error: np.ndarray
-    error: np.ndarray
+    def row(self) -> dict[str, Any]:
+        """Return the fields without the curve of errors, as the row of a table."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "errors"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Comparison:
-    """All slots of one phase. drift_curve: (boundary, median error) of the slots that hold a boundary at its own place.
+    """All slots of one phase."""
 
-    The curve runs with depth; it is what a drift of the target's numbers shows.
-    """
-
-    matches: tuple[SlotMatch, ...]
-    grid: Grid
-    drift_curve: tuple[tuple[int, float], ...]
+    matches: tuple[SlotComparison, ...]
 
     @property
     def layout(self) -> Layout | None:
-        """The layout that the slots hold, or None when a slot is not decided."""
+        """The layout that the slots hold; None if a slot is undecided."""
         return matched_layout(self.matches)
 
 
 def matched_layout(matches: Sequence[SlotMatch]) -> Layout | None:
-    """The layout that the slots hold, or None when a slot is undecided."""
-    layout = tuple(m.boundary for m in matches)
-    return None if None in layout else layout  # type: ignore[return-value]
+    """Return the layout that the slots hold; None if a slot is undecided."""
+    layout = tuple(match.boundary for match in matches if match.boundary is not None)
+    return layout if len(layout) == len(matches) else None
 
 
-def name_candidate(boundary: int, shift: int = 0, transform: str = RAW) -> str:
-    """A candidate in words: "boundary 3", "boundary 3 (shift +1, normed)"."""
-    seen = _seen_as(shift, transform)
-    return f"boundary {boundary}" + (f" ({seen})" if seen else "")
-
-
-def _seen_as(shift: int, transform: str) -> str:
+def describe_change(shift: int, transform: str) -> str:
+    """Return shift and transform as text; "" for neither."""
     return ", ".join(([f"shift {shift:+d}"] if shift else []) + ([transform] if transform != RAW else []))

@@ -1,25 +1,38 @@
-"""Compare every slot with every boundary, shift and transform."""
+"""Compare every served slot with every boundary, shift and transform of a reference."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wiring.capture.matching.candidate_scan import Norm, Scan, scan
-from wiring.capture.matching.drift import with_drift
-from wiring.capture.matching.match_result import NORMED, RAW, TRANSFORMS, Comparison, Grid, SlotMatch
-from wiring.capture.matching.row_alignment import Rows, partners
-from wiring.capture.matching.slot_verdict import Slot, judge, spoilt_rows
+from wiring.capture.matching.candidate_scan import Norm, Rows, Scan, partners, scan
+from wiring.capture.matching.match_result import (
+    DRIFT,
+    EQUALS,
+    NORMED,
+    RAW,
+    TRANSFORMS,
+    UNDECIDED,
+    Comparison,
+    SlotComparison,
+)
+from wiring.capture.matching.slot_verdict import Slot, judge, largest_error
 from wiring.errors import WiringError
-from wiring.layers import Layout
 
 SHIFTS = (-2, -1, 0, 1, 2)
-GRID = ("cosine", "norm_ratio", "median_error", "error")
-SPOILT = 0.02  # share of rows that may miss: a router's tie that falls the other way changes a row altogether
+CORRUPTED = 0.02  # share of rows that may be off: a router's tie resolved the other way changes a whole row
+_DERANGEMENTS = 4  # orders of wrong positions for the null distribution
 _CLIP = 1.0
+# A target in bfloat16 differs by 0.02 after 61 layers (median over rows, tiny target); drift is more.
+MIN_DRIFT = 0.03
+_STEADY = 4.0  # largest row over median row: drift affects all rows
+_OVER_NULL = 1.5  # nearly all wrong positions must be that much farther
+_NOT_FALLING = 0.8  # errors with depth may fall by this factor, because the slots' estimates scatter
+_GROWS = 1.5  # the deepest over the shallowest
 
 
 @torch.no_grad()
@@ -29,127 +42,122 @@ def compare_slots(
     *,
     served_rows: Rows | None = None,
     reference_rows: Rows | None = None,
-    boundaries: Layout | None = None,
     norm: Norm | None = None,
     shifts: Sequence[int] = SHIFTS,
     transforms: Sequence[str] = TRANSFORMS,
-    spoilt: float = SPOILT,
-    derangements: int = 4,
+    corrupted: float = CORRUPTED,
     seed: int = 0,
 ) -> Comparison:
-    """Match served [M, n, H] with reference [B, N, H] (or B tensors [N, H]) of the same texts, any float type.
+    """Match served [M, n, H] with reference [L+1, N, H] (or L+1 tensors [N, H]) of the same texts, any float type.
 
     served_rows, reference_rows: positions and texts of the M and N rows; without them the rows are positions 0.. of one
-    text on both sides (M = N). Give the reference at all positions of the texts, or shifts have few rows to go by.
-    boundaries: what the reference holds, where it is not 0..L (another server's dump). norm: the target's final norm;
-    without it "normed" is not tried. shifts, transforms: what is tried besides the state itself at its own position;
-    the served row at position p is compared with position p + shift. spoilt: share of rows that may be off.
-    derangements: orders of wrong positions, drawn from `seed`, for the null distribution.
+    text on both sides (M = N). Give the reference at all positions of the texts, or shifts have few rows.
+    norm: the target's final norm; without it "normed" is not compared. shifts, transforms: what is compared besides the
+    unchanged state at its own position; the served row at position p is compared with position p + shift.
+    corrupted: share of rows that may be off. seed: draws the wrong positions of the null distribution.
 
     Memory: 256 MiB of reference rows in float64, and 80 bytes for each row, boundary and slot at five shifts.
-    Raises WiringError when shapes, rows or labels do not belong together, or for fewer than two rows or boundaries.
+    Raises WiringError if widths or rows do not match, or for fewer than two rows or boundaries.
     """
-    served_rows, reference_rows, boundaries = _checked(served, reference, served_rows, reference_rows, boundaries)
+    served_rows = served_rows or Rows(torch.arange(len(served)))
+    reference_rows = reference_rows or Rows(torch.arange(reference[0].shape[0]))
+    rows = (len(served_rows.positions), len(reference_rows.positions))
+    if served.shape[-1] != reference[0].shape[-1] or rows != (len(served), reference[0].shape[0]):
+        raise WiringError(
+            "served and reference states do not match",
+            code="states-do-not-match",
+            expected="served [M, n, H] and reference [L+1, N, H], with positions of M and N rows",
+            found=f"{list(served.shape)} and {[len(reference), *reference[0].shape]}, rows {rows}",
+        )
     shifts = tuple(sorted(dict.fromkeys((0, *shifts)), key=lambda s: (abs(s), s)))
     transforms = tuple(t for t in TRANSFORMS if t == RAW or (t in transforms and not (t == NORMED and norm is None)))
     partner = [partners(served_rows, reference_rows, shift) for shift in shifts]
-    if int((partner[0] >= 0).sum()) < 2:
+    counts = [int((p >= 0).sum()) for p in partner]
+    if counts[0] < 2 or len(reference) < 2:
         raise WiringError(
-            "the reference does not hold the served rows' positions",
-            expected="at least two common positions",
-            found=f"{int((partner[0] >= 0).sum())} of {len(served)}",
+            "too few states to match",
+            code="too-few-states-to-match",
+            expected="two positions that served and reference states share, and two boundaries",
+            found=f"{counts[0]} of {len(served)} positions, {len(reference)} boundaries",
         )
     if isinstance(reference, Tensor) and reference.device.type == "mps":  # has no float64
         reference = reference.cpu()
     scanned = scan(served, reference, partner, norm)
-    usable = [
-        shift == 0 or int((p >= 0).sum()) >= max(2, int((partner[0] >= 0).sum()) // 2)
-        for shift, p in zip(shifts, partner, strict=True)
-    ]
-    wrong = [_derangement(len(served), [seed, i]) for i in range(derangements)]
-    matches, grids = [], []
-    for slot in range(served.shape[1]):
-        grid = _statistics(scanned, slot, usable, transforms, spoilt)
-        one = Slot(slot, served[:, slot], reference, scanned, shifts, transforms, boundaries, norm, spoilt)
-        matches.append(judge(one, grid["rank"], grid["error"], wrong))
-        grids.append(grid)
-    told, curve = with_drift(matches)
-    stacked = {name: np.stack([grid[name] for grid in grids]) for name in GRID}
-    return Comparison(told, Grid(shifts, transforms, boundaries, **stacked), curve)
+    usable = [shift == 0 or count >= max(2, counts[0] // 2) for shift, count in zip(shifts, counts, strict=True)]
+    wrong = [_derangement(len(served), [seed, i]) for i in range(_DERANGEMENTS)]
+    matches = []
+    for index in range(served.shape[1]):
+        rank, error = _statistics(scanned, index, usable, transforms, corrupted)
+        slot = Slot(index, served[:, index], reference, scanned, shifts, transforms, norm, corrupted)
+        matches.append(judge(slot, rank, error, wrong))
+    return _with_drift(matches)
 
 
-def match_slots(served: Tensor, reference: Tensor, seed: int = 0) -> tuple[SlotMatch, ...]:
+def match_slots(served: Tensor, reference: Tensor, seed: int = 0) -> tuple[SlotComparison, ...]:
     """Match served [M, n, H] with reference [L+1, M, H], row m of both at the same position of the same text.
 
-    Only the boundaries as they are, without shifts and transforms, and no row may be off. Raises WiringError when the
-    shapes do not belong together, or for fewer than two positions or boundaries.
+    Compares the unchanged boundaries at their own positions only, and no row may be off. Raises WiringError as
+    `compare_slots`.
     """
-    return compare_slots(served, reference, shifts=(0,), transforms=(RAW,), spoilt=0.0, seed=seed).matches
+    return compare_slots(served, reference, shifts=(0,), transforms=(RAW,), corrupted=0.0, seed=seed).matches
 
 
 def _statistics(
-    scanned: Scan, slot: int, usable: list[bool], transforms: Sequence[str], spoilt: float
-) -> dict[str, np.ndarray]:
-    """Arrays [shifts, transforms, B] of one slot. `rank` orders candidates: the smallest is the nearest."""
+    scanned: Scan, slot: int, usable: list[bool], transforms: Sequence[str], corrupted: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (rank, largest error) of one slot, each [shifts, transforms, B]; the smallest rank is the nearest."""
     shape = (len(usable), len(transforms), scanned.norm.shape[2])
-    out = {name: np.full(shape, np.nan) for name in (*GRID, "rank")}
-    for s in range(len(usable)):
-        if not usable[s]:
-            continue
+    ranks, errors = np.full(shape, np.nan), np.full(shape, np.nan)
+    for s in np.flatnonzero(usable):
         for t, transform in enumerate(transforms):
-            error, cosine, ratio = scanned.candidate(slot, s, transform)
-            out["median_error"][s, t] = error.median(1).values
-            out["cosine"][s, t], out["norm_ratio"][s, t] = cosine.median(1).values, ratio.median(1).values
-            out["error"][s, t] = error.kthvalue(error.shape[1] - spoilt_rows(error.shape[1], spoilt), 1).values
-            # By the served row's own length, or under much noise the longest candidate would come first. The median is
-            # not moved by a few spoilt rows, but where a text repeats itself it is the same for a shift and for none:
-            # the mean, small and bounded, decides then.
+            error, _, ratio = scanned.candidate(slot, int(s), transform)
+            errors[s, t] = largest_error(error, corrupted)
+            # Relative to the served row's own norm, or under much noise the longest candidate would come first. A few
+            # corrupted rows do not change the median; if a text repeats itself the median is equal for a shift and for
+            # none, and the small bounded mean decides.
             distance = (error / ratio).nan_to_num(nan=torch.inf, posinf=torch.inf)
-            out["rank"][s, t] = distance.median(1).values + 0.1 * distance.clamp(max=_CLIP).mean(1)
-    return out
-
-
-def _checked(
-    served: Tensor,
-    reference: Tensor | Sequence[Tensor],
-    served_rows: Rows | None,
-    reference_rows: Rows | None,
-    boundaries: Layout | None,
-) -> tuple[Rows, Rows, Layout]:
-    count = len(reference)
-    shape = [count, *(reference[0].shape if count else ())]
-    fits = served.dim() == 3 and len(shape) == 3 and served.shape[2] == shape[2]
-    if fits and served_rows is None and reference_rows is None:
-        fits = served.shape[0] == shape[1]
-    if not fits:
-        raise WiringError(
-            "served and reference states do not belong together",
-            expected="served [M, n, H] and reference [L+1, M, H]",
-            found=f"{list(served.shape)} and {shape}",
-        )
-    if served.shape[0] < 2 or count < 2:
-        raise WiringError(
-            "matching needs at least two positions and two boundaries",
-            found=f"{served.shape[0]} positions, {count} boundaries",
-        )
-    served_rows = served_rows or Rows(torch.arange(served.shape[0]))
-    reference_rows = reference_rows or Rows(torch.arange(shape[1]))
-    for name, rows, states in (("served", served_rows, served.shape[0]), ("reference", reference_rows, shape[1])):
-        if len(rows) != states:
-            raise WiringError(f"the {name} rows and states differ in number", expected=states, found=len(rows))
-    labels = tuple(range(count)) if boundaries is None else tuple(boundaries)
-    if len(labels) != count or list(labels) != sorted(set(labels)):
-        raise WiringError(
-            "the reference's boundaries are not told",
-            expected=f"{count} different boundaries in ascending order",
-            found=labels,
-        )
-    return served_rows, reference_rows, labels
+            ranks[s, t] = distance.median(1).values + 0.1 * distance.clamp(max=_CLIP).mean(1)
+    return ranks, errors
 
 
 def _derangement(count: int, seed: list[int]) -> np.ndarray:
-    """A random order in which no row stays in its place."""
+    """Return a random order in which no row keeps its place."""
     order = np.random.default_rng(seed).permutation(count)
     wrong = np.empty(count, dtype=np.int64)
     wrong[order] = np.roll(order, 1)  # one cycle through all rows
     return wrong
+
+
+def _with_drift(matches: Sequence[SlotComparison]) -> Comparison:
+    """Set the verdict "drift" on undecided slots whose errors grow with depth; one depth alone does not show drift."""
+    drifting = {match.slot for match in matches if _resembles_drift(match)}
+    unchanged = [m for m in matches if (m.transform, m.shift) == (RAW, 0)]
+    own = [m for m in unchanged if m.verdict == EQUALS or m.slot in drifting]
+    curve = sorted({(m.nearest, m.errors[m.nearest]) for m in own})
+    errors = [error for _, error in curve]
+    steady = all(b >= _NOT_FALLING * a for a, b in zip(errors, errors[1:], strict=False))
+    if len({boundary for boundary, _ in curve}) >= 2 and steady and errors[-1] >= _GROWS * errors[0]:
+        shown = ", ".join(f"{error:.2g} at {boundary}" for boundary, error in curve)
+        matches = [
+            replace(
+                m, verdict=DRIFT, reason=f"nearest to boundary {m.nearest} in every row, with errors by depth {shown}"
+            )
+            if m.slot in drifting
+            else m
+            for m in matches
+        ]
+    return Comparison(tuple(matches))
+
+
+def _resembles_drift(match: SlotComparison) -> bool:
+    """Return whether an undecided slot could be its nearest boundary with noise."""
+    median = match.errors[match.nearest]
+    return (
+        match.verdict == UNDECIDED
+        and (match.transform, match.shift) == (RAW, 0)
+        and median >= MIN_DRIFT
+        and match.relative_error <= _STEADY * median
+        and match.null_low >= _OVER_NULL * median
+        # Noise of relative size e scales a state's norm by a factor of 1 to sqrt(1 + e^2).
+        and 0.95 <= match.norm_ratio <= 1.05 * (1 + median**2) ** 0.5
+    )
