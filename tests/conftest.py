@@ -12,6 +12,8 @@ from hypothesis import settings
 from wiring.accuracy.accuracy_report import AccuracyReport, DepthAccuracy
 from wiring.bench.arm_results import ArmResult
 from wiring.bench.measurement import ArgumentRow, Machine
+from wiring.capture.matching import SlotMatch
+from wiring.capture.served_accuracy import PairedDepth
 from wiring.cli import app as program
 from wiring.workbook import artefacts as a
 from wiring.workbook import check
@@ -112,7 +114,7 @@ def five():
     cure |= dict(environment={}, changes=(), reason="")
     found = dict(relative_error=0.0, runner_up=5, runner_up_error=0.4, cosine=1.0, null_error=1.4, verdict="equals")
     slots = tuple(
-        a.SlotRow(slot=i, boundary=b, transform=t, **found)
+        SlotMatch(slot=i, boundary=b, transform=t, **found)
         for i, (b, t) in enumerate(((0, "raw"), (3, "raw"), (32, "normed")))
     )
     return {
@@ -145,7 +147,7 @@ def five():
                 layout=(0, 3, 31), fits=True, alike=(), runner_up=(0, 3, 32), difference=0.2, low=0.1, high=0.3
             ),
             serving=(
-                a.PairedRow(depth=0, rows=50, trained=0.8, served=0.1, difference_low=-0.8, difference_high=-0.6),
+                PairedDepth(depth=0, rows=50, trained=0.8, served=0.1, difference_low=-0.8, difference_high=-0.6),
             ),
             serving_rule="r",
             conclusion="Trained on one layout, served another.",

@@ -197,6 +197,7 @@ class _Tally:
         if not wanted.all():
             raise WiringError(
                 f"no row counts at depth {int((rows == 0).argmax())}",
+                code="no-counted-rows",
                 where="loss_mask",
                 expected="sequences with counted tokens, longer than the depths",
                 found=f"{len(total)} sequences",

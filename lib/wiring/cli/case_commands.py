@@ -91,9 +91,7 @@ def layout(
         compared = compare_phases(states, load_reference(case), None if weight is None else Norm(weight, eps))
         differences = phase_differences(trained, compared, target.num_layers)
         found["captured"] = {phase.value: one.layout for phase, one in compared.items()}
-        found["slots"] = {
-            phase: [row.model_dump() for row in cap.slot_rows(one.matches)] for phase, one in compared.items()
-        }
+        found["slots"] = {phase: [match.summary() for match in one.matches] for phase, one in compared.items()}
         found["differences"] = {
             phase: {"names": one.names, "kinds": one.kinds, "text": one.text} for phase, one in differences.items()
         }

@@ -31,7 +31,7 @@ from wiring.figures.plot_template import (
 )
 
 if TYPE_CHECKING:
-    from wiring.capture.matching import SlotMatch
+    from wiring.capture.matching import SlotComparison
     from wiring.layout_search import Ranked
 
 _SMALLEST_ERROR = 1e-3  # smaller relative errors have the same color
@@ -97,7 +97,7 @@ def accuracy_by_depth(rows: Mapping[str, AccuracyReport]) -> go.Figure:
     return captioned(fig, "<br>".join(["Intervals: 95 %, bootstrap over documents; dotted: controls.", *rules]))
 
 
-def similarity_map(phases: Mapping[str, Sequence[SlotMatch]], trained: Sequence[int]) -> go.Figure:
+def similarity_map(phases: Mapping[str, Sequence[SlotComparison]], trained: Sequence[int]) -> go.Figure:
     """Draw the relative error of every served slot against every boundary of the reference as a heat map.
 
     `phases` maps the name of a phase to the matches of its slots. Colors are log10 of the median relative error, dark

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.bench.arm_results import ArmResult
 from wiring.bench.measurement import ArgumentRow, Machine
+from wiring.capture.matching import SlotMatch
+from wiring.capture.served_accuracy import PairedDepth
 from wiring.patch.fix_kinds import ApplyTo
 from wiring.workbook.check import Claim
 
@@ -49,26 +51,6 @@ class Accuracy(Concluding):
     controls: tuple[AccuracyReport, ...]
 
 
-class SlotRow(Artefact):
-    """Which boundary one served slot is, and by how much it beats the runner-up.
-
-    `shift` in tokens, `transform` and `norm_ratio` (served over matched) as `SlotMatch` has them.
-    """
-
-    slot: int
-    boundary: int | None
-    relative_error: float
-    runner_up: int | None
-    runner_up_error: float
-    cosine: float
-    null_error: float
-    verdict: str
-    reason: str = ""
-    shift: int = 0
-    transform: str = "raw"
-    norm_ratio: float | None = None
-
-
 class PhaseLayout(Artefact):
     """A served layout by phase; None for a phase that was not seen or could not be decided."""
 
@@ -93,17 +75,6 @@ class LayoutSearch(Artefact):
     high: float
 
 
-class PairedRow(Artefact):
-    """Accuracy at one depth on the trained states and on the served ones, same rows; the difference's 95 % interval."""
-
-    depth: int
-    rows: int
-    trained: float
-    served: float
-    difference_low: float
-    difference_high: float
-
-
 class LayoutDiff(Concluding):
     """Notebook 03: the trained layout against the served one, by rule, by capture and by the draft's own weights.
 
@@ -114,10 +85,10 @@ class LayoutDiff(Concluding):
     by_rule: PhaseLayout
     rule_notes: tuple[str, ...]
     captured: PhaseLayout
-    slots: dict[str, tuple[SlotRow, ...]]
+    slots: dict[str, tuple[SlotMatch, ...]]
     kinds: dict[str, tuple[int, ...]]
     search: LayoutSearch
-    serving: tuple[PairedRow, ...]
+    serving: tuple[PairedDepth, ...]
     serving_rule: str
     conclusion: str
 
@@ -132,7 +103,7 @@ class CureRow(Artefact):
     reason: str
     diff: str
     captured: PhaseLayout
-    slots: dict[str, tuple[SlotRow, ...]] = {}
+    slots: dict[str, tuple[SlotMatch, ...]] = {}
     embedding_rows: int
     embedding_rows_bit_equal: int
     outputs_as_plain: bool

@@ -7,11 +7,9 @@ from typing import Literal
 
 import torch
 
-from wiring.accuracy.counting import CountingRule
-from wiring.accuracy.evaluation import RULE
 from wiring.accuracy.target_head import TargetHead
 from wiring.capture.matching import Comparison, LayoutDifference, Norm, Rows, compare_slots, diff_layouts
-from wiring.capture.served_accuracy import ServedText, ServingAccuracy, as_text, from_the_start, serving_accuracy
+from wiring.capture.served_accuracy import ServedText, ServingAccuracy, from_the_start, serving_accuracy
 from wiring.errors import WiringError
 from wiring.layers import Layout, Phase
 from wiring.model.eagle3 import Eagle3Draft
@@ -89,7 +87,8 @@ def served_texts(
         if count == "output":
             mask[: request.prompt_len] = 0
         trained = seen.boundaries[list(layout), 0].transpose(0, 1).cpu()  # [N, n, H]
-        texts.append(as_text(f"request {i}", request.tokens, mask, served, trained, seen.last_hidden[0].cpu()))
+        parts = (request.tokens, mask, served, trained, seen.last_hidden[0].cpu())
+        texts.append(ServedText(f"request {i}", *(part[: len(served)] for part in parts)))
     return tuple(texts)
 
 
@@ -100,7 +99,6 @@ def captured_accuracy(
     layout: Layout,
     depths: int,
     *,
-    rule: CountingRule | str = RULE,
     count: Literal["output", "all"] = "output",
     seed: int = 0,
 ) -> ServingAccuracy:
@@ -110,4 +108,4 @@ def captured_accuracy(
     """
     texts = served_texts(captured, reference, layout, count)
     head = TargetHead(reference.head.weight.detach())
-    return serving_accuracy(draft, texts, layout, depths, head, rule=rule, seed=seed)
+    return serving_accuracy(draft, texts, depths, head, seed=seed)

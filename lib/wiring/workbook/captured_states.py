@@ -12,13 +12,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from wiring.capture.folder_summary import CaptureSummary, summarize
-from wiring.capture.matching import SlotMatch, match_slots, matched_layout
+from wiring.capture.matching import SlotComparison, match_slots, matched_layout
 from wiring.capture.records import capture_environment, final_states, read_capture
 from wiring.checkpoints.atomic import replacing
 from wiring.errors import WiringError
 from wiring.layers import Phase
 from wiring.model.target_reference import ReferenceTarget
-from wiring.workbook.artefacts import PhaseLayout, SlotRow
+from wiring.workbook.artefacts import PhaseLayout
 from wiring.workbook.case import Case
 from wiring.workbook.live import Progress, read_prompts, server_spec, start_server
 
@@ -161,7 +161,9 @@ def reference_states(
     return torch.cat(parts, dim=1)
 
 
-def match_phases(captured: Sequence[CapturedRequest], reference: ReferenceTarget) -> dict[Phase, tuple[SlotMatch, ...]]:
+def match_phases(
+    captured: Sequence[CapturedRequest], reference: ReferenceTarget
+) -> dict[Phase, tuple[SlotComparison, ...]]:
     """For each phase that was captured, which boundary each served slot is."""
     return {
         phase: match_slots(
@@ -171,14 +173,9 @@ def match_phases(captured: Sequence[CapturedRequest], reference: ReferenceTarget
     }
 
 
-def phase_layout(matches: Mapping[Phase, Sequence[SlotMatch]]) -> PhaseLayout:
+def phase_layout(matches: Mapping[Phase, Sequence[SlotComparison]]) -> PhaseLayout:
     """The captured layouts in the form that artefacts keep."""
     return PhaseLayout(**{phase: matched_layout(found) for phase, found in matches.items()})
-
-
-def slot_rows(matches: Sequence[SlotMatch]) -> tuple[SlotRow, ...]:
-    """Slot matches in the form that artefacts keep."""
-    return tuple(SlotRow(**{name: getattr(m, name) for name in SlotRow.model_fields}) for m in matches)
 
 
 def embedding_rows_equal(

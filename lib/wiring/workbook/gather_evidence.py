@@ -8,6 +8,7 @@ from pathlib import Path
 from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.bench.arm_results import ArmResult
 from wiring.diagnosis.symptoms.slot_symptoms import DRIFTED, PARTIAL
+from wiring.capture.matching import SlotMatch
 from wiring.errors import WiringError
 from wiring.layers import Phase
 from wiring.logs.evidence import Acceptance, Accuracy, Argument, Evidence, Fact, Record, Setting, Slot, Speed
@@ -17,7 +18,6 @@ from wiring.workbook.artefacts import (
     Patch,
     PhaseLayout,
     Rebenchmark,
-    SlotRow,
     Throughput,
 )
 from wiring.workbook.artefacts import Accuracy as AccuracyArtefact
@@ -232,11 +232,11 @@ def _replay(by_position: Sequence[float], rounds: int) -> tuple[Accuracy, ...]:
     return tuple(rows)
 
 
-def _slots(by_phase: Mapping[str, Sequence[SlotRow]], trained: Sequence[int], source: str) -> tuple[Slot, ...]:
+def _slots(by_phase: Mapping[str, Sequence[SlotMatch]], trained: Sequence[int], source: str) -> tuple[Slot, ...]:
     return tuple(_slot(row, phase, trained, source) for phase, rows in sorted(by_phase.items()) for row in rows)
 
 
-def _slot(row: SlotRow, phase: str, trained: Sequence[int], source: str) -> Slot:
+def _slot(row: SlotMatch, phase: str, trained: Sequence[int], source: str) -> Slot:
     return Slot(
         source=f"{source}, {phase}",
         phase=phase,

@@ -56,7 +56,7 @@ def test_served_states_in_the_wrong_slots_cost_the_accuracy_and_right_ones_do_no
     for depth in range(2):
         bad, good = wrong.depths[depth], right.depths[depth]
         assert bad.difference_high < -0.2 and bad.served <= 0.35 and bad.trained >= 0.5
-        assert abs(good.difference) <= 0.1 and good.difference_low <= 0 <= good.difference_high
+        assert abs(good.served - good.trained) <= 0.1 and good.difference_low <= 0 <= good.difference_high
         assert min(good.rows, bad.rows) >= 50
 
 
