@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wiring.checkpoints.draft_producers import FLAT, check_architecture, detect_producer, layer_config, windows
+from wiring.checkpoints.config_fields import IDS, check_fields, required_size
+from wiring.checkpoints.draft_producers import check_architecture, detect_producer, layer_config, windows
 from wiring.checkpoints.rope_config import Rope
 from wiring.errors import UnreadForward, WiringError
 
 DEFAULT_SLOTS = 3  # what engines and trainers assume when the config names no layer ids
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "relu")
 MEANINGS = ("head", "feedback")  # of `norm_output`
-IDS = "eagle_aux_hidden_state_layer_ids"
+EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Eagle3Config:
 
     hidden_size: int
     target_hidden_size: int  # width of one captured state
-    num_slots: int  # captured states that `fc` takes side by side
+    num_slots: int  # captured states that are concatenated for `fc`
     intermediate_size: int
     num_heads: int
     num_kv_heads: int
@@ -40,7 +41,7 @@ class Eagle3Config:
     fc_bias: bool = False
     num_layers: int = 1
     norm_before_residual: bool = False  # the first layer's residual is the normed state
-    norm_before_fc: bool = False  # input_norm over all slots side by side
+    norm_before_fc: bool = False  # input_norm over the concatenated slots
     fc_norm: bool = False  # fc_norm.{i} over each slot
     attention_bias: bool = False  # of q, k and v
     output_bias: bool = False  # of o
@@ -57,19 +58,25 @@ class Eagle3Config:
     def from_dict(
         cls, config: Mapping[str, Any], where: object = "config.json", producer: str = "", norm_output: str = ""
     ) -> Eagle3Config:
-        """Read a config as its producer reads it; `producer` "" is told from the config.
+        """Read a config as its producer reads it; `producer` "" is detected from the config.
 
-        `norm_output` overrides what a true or false `norm_output` in the config means: "head" (the norm stands before
-        lm_head or not; the state fed back is never normed), "feedback" (the normed state is fed back; the norm before
-        lm_head always stands). "" is the producer's own reading: SpecForge 0.2.0 "head", all others "feedback".
-        Raises WiringError for a missing or non-positive size, and for a forward pass that is not implemented (latent
-        attention, other activations, other rotary embeddings, quantised weights).
+        `norm_output` overrides what a true or false `norm_output` in the config means: "head" (whether a norm precedes
+        lm_head; the state fed back is never normed), "feedback" (whether the normed state is fed back; a norm always
+        precedes lm_head). "" is the producer's own meaning: SpecForge 0.2.0 "head", all others "feedback".
+        Raises WiringError for a missing or invalid field, and for a forward pass that is not implemented (latent
+        attention, other activations, other rotary embeddings, quantized weights).
         """
+        check_fields(config, where)
         producer = producer or detect_producer(config)
         check_architecture(config, producer, where)
         if norm_output not in ("", *MEANINGS):
             raise WiringError(
-                "norm_output has two meanings", where="norm_output", expected="head or feedback", found=norm_output
+                "norm_output has two meanings",
+                code="norm-output-meaning-unknown",
+                where="norm_output",
+                expected=" or ".join(MEANINGS),
+                found=norm_output,
+                remedy="Pass one of them",
             )
         meaning = norm_output or ("head" if producer == "specforge" else "feedback")
         layer = layer_config(config, where) if producer == "speculators" else config
@@ -81,17 +88,12 @@ class Eagle3Config:
         if producer == "modelopt" and nested.get("use_last_layernorm") is False:
             fields["head_norm"] = False
         flavour = {"specforge": "specforge", "sglang": "sglang"}.get(producer, "transformers")
-        rope = Rope.from_config(layer, where, flavour, default_length=2048)
+        rope = Rope.from_config(layer, where, flavour)
         return cls(**fields, rope=rope)
 
     @property
-    def rope_theta(self) -> float:
-        """The base of the rotary embedding."""
-        return self.rope.theta
-
-    @property
     def has_vocab_map(self) -> bool:
-        """Whether draft ids differ from target ids, so that d2t is needed."""
+        """Whether draft ids differ from target ids, which needs d2t."""
         return self.draft_vocab_size != self.vocab_size
 
     @property
@@ -156,44 +158,54 @@ class Eagle3Config:
         return shapes
 
 
-def num_slots(config: Mapping[str, Any]) -> int:
-    """Number of states that `fc` takes, as SGLang 0.5.23 reads it: explicit count, else nested layer ids, else 3."""
-    if config.get("num_aux_hidden_states") is not None:
-        return int(config["num_aux_hidden_states"])
-    return len((config.get("eagle_config") or {}).get(IDS) or ()) or DEFAULT_SLOTS
-
-
 def named_slots(config: Mapping[str, Any], producer: str) -> int | None:
-    """Number of slots that the config names itself; None where only the default of 3 is left."""
-    if producer == "speculators":
-        return len(config.get(IDS) or ()) or None
-    named = config.get("num_aux_hidden_states") is not None or (config.get("eagle_config") or {}).get(IDS)
-    return num_slots(config) if named else None
+    """Return the number of slots that the config names; None if only the default of 3 is left.
+
+    Outside speculators an explicit count precedes the nested layer ids, as in SGLang 0.5.23.
+    """
+    if producer != "speculators" and config.get("num_aux_hidden_states") is not None:
+        return int(config["num_aux_hidden_states"])
+    return len(recorded_ids(config, producer)[0] or ()) or None
 
 
 def recorded_ids(config: Mapping[str, Any], producer: str) -> tuple[tuple[int, ...] | None, str]:
-    """The layer ids where the producer writes them, and in words where that is.
+    """Return the layer ids where the producer writes them (None: there are none), and the name of that field.
 
-    speculators writes them at the top level, all others nested in eagle_config. None where there are none.
+    speculators writes them at the top level, all others nested in eagle_config.
     """
-    source, name = (
-        (config, IDS) if producer == "speculators" else (config.get("eagle_config") or {}, f"eagle_config.{IDS}")
-    )
-    ids = source.get(IDS)
-    return (tuple(int(i) for i in ids), name) if ids else (None, name)
+    flat = producer != "speculators"
+    ids = ((config.get("eagle_config") or {}) if flat else config).get(IDS)
+    return (tuple(ids) if ids else None), f"eagle_config.{IDS}" if flat else IDS
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Where the embedding and the head come from; "embedding" is a head tied to the embedding in use."""
+
+    embedding: Literal["draft", "target"]
+    head: Literal["draft", "target", "embedding"]
+
+
+def sharing(shape: Eagle3Config, config: Mapping[str, Any], producer: str, names: Collection[str]) -> Sharing:
+    """Decide which embedding and lm_head a draft uses if its file holds tensors of the canonical `names`.
+
+    Trainers use the draft's own tensors if the file has them. SGLang 0.5.23 follows the config alone
+    (`srt/speculative/eagle_worker_v2.py`, `init_lm_head`; `srt/models/llama_eagle3.py`; `LlamaForCausalLM.set_embed`):
+    the embedding is the target's, unless the draft has another width than the target; a null draft_vocab_size selects
+    the target's lm_head, tie_word_embeddings the embedding as lm_head. What the file holds instead is overwritten.
+    """
+    if producer != "sglang":
+        own_head = HEAD in names or shape.has_vocab_map
+        return Sharing("draft" if EMBEDDING in names else "target", "draft" if own_head else "target")
+    embedding = "target" if shape.target_hidden_size == shape.hidden_size else "draft"
+    if config.get("tie_word_embeddings"):
+        return Sharing(embedding, "embedding")
+    return Sharing(embedding, "target" if config.get("draft_vocab_size") is None else "draft")
 
 
 def _sizes(layer: Mapping[str, Any], config: Mapping[str, Any], producer: str, where: object) -> dict[str, Any]:
     def size(name: str, default: int | None = None, of: Mapping[str, Any] = layer) -> int:
-        value = of.get(name)
-        value = default if value is None else value
-        if value is None:
-            raise WiringError(f"the draft's {name} is missing", where=where, expected="a whole number above 0")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise WiringError(
-                f"the draft's {name} is not a size", where=where, expected="a whole number above 0", found=repr(value)
-            )
-        return value
+        return required_size(of, name, where, default)
 
     hidden, heads = size("hidden_size"), size("num_attention_heads")
     kv_heads = size("num_key_value_heads", heads)
@@ -201,18 +213,22 @@ def _sizes(layer: Mapping[str, Any], config: Mapping[str, Any], producer: str, w
     if heads % kv_heads or head_dim % 2:
         raise WiringError(
             "the draft's attention heads do not divide",
+            code="draft-heads-do-not-divide",
             where=where,
             expected="num_attention_heads a multiple of num_key_value_heads, head_dim even",
             found=f"{heads} heads, {kv_heads} key-value heads, head_dim {head_dim}",
+            remedy="Correct the config",
         )
     vocab = size("vocab_size")
     drafted = size("draft_vocab_size", 32000 if producer == "speculators" else vocab, of=config)
     if drafted > vocab:
         raise WiringError(
-            "the draft says more ids than the target has",
+            "the draft's vocabulary is larger than the target's",
+            code="draft-vocabulary-too-large",
             where=where,
             expected=f"draft_vocab_size up to {vocab}",
             found=drafted,
+            remedy="Correct the config",
         )
     return {
         "hidden_size": hidden,
@@ -235,7 +251,8 @@ def _activation(layer: Mapping[str, Any], producer: str, where: object) -> str:
     known = ("silu",) if producer == "sglang" else ACTIVATIONS
     if name not in known:
         raise UnreadForward(
-            "this draft asks for a forward pass that is not implemented here",
+            "this draft asks for an activation that is not implemented here",
+            code="activation-not-implemented",
             where=where,
             expected=f"hidden_act one of {', '.join(known)}",
             found=f"hidden_act = {name}",
@@ -246,7 +263,6 @@ def _activation(layer: Mapping[str, Any], producer: str, where: object) -> str:
 
 def _flat(config: Mapping[str, Any], producer: str) -> dict[str, Any]:
     """Flags of a flat config. SpecForge and SafeAILab build no attention or MLP biases: their tensors decide."""
-    assert producer in FLAT
     nested = config.get("eagle_config") or {}
     asked, bias = bool(config.get("attention_bias")), bool(config.get("bias"))
     layers = config.get("num_hidden_layers") or 1
@@ -268,6 +284,7 @@ def _speculators(layer: Mapping[str, Any], config: Mapping[str, Any], where: obj
     if config.get("norm_before_fc") and config.get("fc_norm"):
         raise WiringError(
             "norm_before_fc and fc_norm exclude each other in speculators",
+            code="draft-norms-exclude-each-other",
             where=where,
             expected="one of them",
             found="both",

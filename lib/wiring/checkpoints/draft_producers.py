@@ -1,6 +1,6 @@
-"""Who wrote a draft checkpoint: told from config and tensor names, and each producer's names made one.
+"""Detect the producer of a draft checkpoint, and map each producer's tensor names to one canonical name.
 
-Layouts read: SafeAILab/EAGLE (yuhuili's files), SpecForge 0.2.0 (`export/to_hf.py`, `training/controller.py`),
+Formats read: SafeAILab/EAGLE (yuhuili's files), SpecForge 0.2.0 (`export/to_hf.py`, `training/controller.py`),
 speculators 0.9.0 (`models/eagle3`), Model Optimizer at a2fbac7b (`export/plugins/hf_spec_export.py`).
 """
 
@@ -12,10 +12,11 @@ from typing import Any
 from wiring.errors import UnreadForward, WiringError
 
 PRODUCERS = ("specforge", "safeailab", "speculators", "modelopt", "sglang")
-FLAT = ("specforge", "safeailab", "modelopt", "sglang")  # one level of config; "sglang" is how SGLang reads such a file
+# Producers of a config with one level; "sglang" is how SGLang reads such a file.
+FLAT = ("specforge", "safeailab", "modelopt", "sglang")
 _FLAT_NAMES = ("LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3LlamaForCausalLM")
 _SPECULATORS_NAMES = ("Eagle3Speculator", "Eagle3DraftModel")
-_PREFIXES = ("draft_model.", "model.")  # a trainer's wrapper, an engine's: both name the same tensors
+_PREFIXES = ("draft_model.", "model.")  # of a trainer's and an engine's wrapper
 _RENAMED = {
     "midlayer.": "layers.0.",
     "aux_norm_low.": "fc_norm.0.",
@@ -23,7 +24,7 @@ _RENAMED = {
     "aux_norm_high.": "fc_norm.2.",
 }
 
-# Defaults of transformers' LlamaConfig and Qwen3Config: speculators stores its layer config as what differs from them.
+# Defaults of transformers' LlamaConfig and Qwen3Config: speculators stores only what differs from them.
 _LAYER_DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {
         "vocab_size": 32000,
@@ -59,7 +60,7 @@ _LAYER_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def detect_producer(config: Mapping[str, Any], names: Iterable[str] = ()) -> str:
-    """The producer, from the config and the tensors' names as they stand in the file."""
+    """Return the producer of a config and of tensors with these names in the file."""
     architectures = config.get("architectures") or []
     if "speculators_model_type" in config or set(architectures) & set(_SPECULATORS_NAMES):
         return "speculators"
@@ -71,9 +72,15 @@ def detect_producer(config: Mapping[str, Any], names: Iterable[str] = ()) -> str
 
 
 def check_architecture(config: Mapping[str, Any], producer: str, where: object) -> None:
-    """Raise WiringError for a producer or a model that has another forward pass than those read here."""
+    """Raise WiringError for an unknown producer, UnreadForward for a forward pass that is not implemented."""
     if producer not in PRODUCERS:
-        raise WiringError("not a producer of drafts", where="producer", expected=", ".join(PRODUCERS), found=producer)
+        raise WiringError(
+            "not a producer of drafts",
+            code="producer-unknown",
+            where="producer",
+            expected=", ".join(PRODUCERS),
+            found=producer,
+        )
     nested = config.get("eagle_config") or {}
     known = _SPECULATORS_NAMES if producer == "speculators" else _FLAT_NAMES
     architectures = config.get("architectures") or []
@@ -83,7 +90,7 @@ def check_architecture(config: Mapping[str, Any], producer: str, where: object) 
         "multi-head latent attention (kv_lora_rank)": bool(config.get("kv_lora_rank")),
         f"a speculators file of type {kind}": kind not in ("eagle3" if producer == "speculators" else None,),
         "model_type llama4_text": config.get("model_type") == "llama4_text",
-        "quantised weights": bool(config.get("quantization_config")),
+        "quantized weights": bool(config.get("quantization_config")),
         "a draft without target states (use_aux_hidden_state false)": nested.get("use_aux_hidden_state") is False,
         "parallel draft steps": (nested.get("parallel_draft_step") or 1) != 1,
     }
@@ -91,6 +98,7 @@ def check_architecture(config: Mapping[str, Any], producer: str, where: object) 
     if found:
         raise UnreadForward(
             "this draft asks for a forward pass that is not implemented here",
+            code="forward-not-implemented",
             where=where,
             expected=f"an EAGLE-3 draft of Llama-style layers ({', '.join(known)})",
             found="; ".join(found),
@@ -99,7 +107,7 @@ def check_architecture(config: Mapping[str, Any], producer: str, where: object) 
 
 
 def canonical(name: str) -> str:
-    """A tensor's one name here: `layers.{i}.`, `fc_norm.{i}.weight`, no wrapper's prefix."""
+    """Return a tensor's canonical name: `layers.{i}.`, `fc_norm.{i}.weight`, no wrapper's prefix."""
     name = _bare(name)
     for old, new in _RENAMED.items():
         if name.startswith(old):
@@ -108,10 +116,10 @@ def canonical(name: str) -> str:
 
 
 def loaded_by_sglang(name: str) -> bool:
-    """Whether SGLang 0.5.23 finds a place for a tensor that is one of the draft's but for its wrapper's prefix.
+    """Return whether SGLang 0.5.23 loads a tensor of the draft that has this name, prefix included.
 
-    It looks a name up as it is and behind `model.`, where all but the head are; d2t it knows by any name that has it
-    (`LlamaForCausalLMEagle3.load_weights`). Everything else is dropped.
+    It tries the name as it is and with the prefix `model.`, which all parameters but the head have; d2t is found by
+    any name that contains it (`LlamaForCausalLMEagle3.load_weights`). Everything else is dropped.
     """
     if "d2t" in name or "t2d" in name:
         return True
@@ -119,22 +127,23 @@ def loaded_by_sglang(name: str) -> bool:
 
 
 def as_written(name: str, names: Iterable[str]) -> str:
-    """The name under which a file whose other tensors are `names` would hold the tensor with this canonical name."""
+    """Return the name that a file with tensors of the given `names` has for the tensor with this canonical name."""
     midlayer = any(_bare(other).startswith("midlayer.") for other in names)
     return "midlayer." + name.removeprefix("layers.0.") if midlayer and name.startswith("layers.0.") else name
 
 
 def layer_config(config: Mapping[str, Any], where: object) -> dict[str, Any]:
-    """speculators' `transformer_layer_config` as one whole config, missing fields filled with its class's defaults.
+    """Return speculators' `transformer_layer_config` with missing fields filled with the defaults of its class.
 
-    Raises WiringError when it is missing, or is not of the llama or qwen3 class that speculators 0.9.0 has for
-    EAGLE-3 (without a model_type it takes qwen3).
+    Raises UnreadForward if it is missing or not of the llama or qwen3 class that speculators 0.9.0 has for EAGLE-3
+    (without a model_type it takes qwen3).
     """
     nested = config.get("transformer_layer_config")
     kind = nested.get("model_type", "qwen3") if isinstance(nested, dict) else None
     if kind not in _LAYER_DEFAULTS:
         raise UnreadForward(
-            "the speculators config has no layer config that is known here",
+            "the speculators config has no known layer config",
+            code="layer-config-unknown",
             where=where,
             expected="transformer_layer_config of model_type llama or qwen3",
             found=repr(kind),
@@ -146,12 +155,12 @@ def layer_config(config: Mapping[str, Any], where: object) -> dict[str, Any]:
 
 
 def default_layers(model_type: object) -> int | None:
-    """How many layers transformers fills in where a config of this type does not say it; None where not known here."""
+    """Return the number of layers that transformers fills in for this type; None for an unknown type."""
     return _LAYER_DEFAULTS.get(str(model_type), {}).get("num_hidden_layers")
 
 
 def windows(layer: Mapping[str, Any]) -> tuple[int | None, ...]:
-    """Sliding window of every layer of a filled speculators layer config, in keys; None where a layer sees all."""
+    """Return the sliding window of each layer of a filled layer config, in keys; None for a layer that sees all."""
     count, window = layer["num_hidden_layers"], layer.get("sliding_window")
     types = layer.get("layer_types")
     if types is None:

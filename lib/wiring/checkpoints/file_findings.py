@@ -1,4 +1,4 @@
-"""What a check found in a file, for every reader; lint's own name faults by number."""
+"""The result type of all checks of files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from wiring.engines.served_layout import Severity
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing worth saying about a file.
+    """One problem or remark about a file.
 
-    `kind` groups findings of one cause; an "error" makes numbers wrong or impossible, a "warning" may, a "note" is good
-    to know. `where` names file and field or tensor, `evidence` what was seen against what was expected, `remedy` the
-    next thing to do.
+    `kind` is the cause: a name for readers, a fault number for lint. An "error" makes numbers wrong or impossible, a
+    "warning" may, a "note" does not. `where` is file and field or tensor, `evidence` what was found and expected,
+    `remedy` the next step.
     """
 
     kind: str | int

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wiring.checkpoints.config_fields import check_fields
 from wiring.checkpoints.draft_config import Eagle3Config
 from wiring.checkpoints.draft_files import DraftCheckpoint, checkpoint_from
 from wiring.checkpoints.draft_producers import canonical, detect_producer
@@ -16,7 +17,6 @@ from wiring.checkpoints.target_files import TargetConfig, read_rows, read_target
 from wiring.checkpoints.tensor_files import has_weights, read_checkpoint, read_json, refuse_broken_link
 from wiring.engines.resolve import Engine, ServedLayout
 from wiring.errors import UnreadForward, WiringError
-from wiring.lint.config_fields import check_fields
 from wiring.lint.trained_layout import TrainedLayout
 
 if TYPE_CHECKING:

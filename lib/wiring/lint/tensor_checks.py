@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from wiring.checkpoints.draft_config import EMBEDDING, HEAD, sharing
 from wiring.checkpoints.draft_producers import canonical, loaded_by_sglang
-from wiring.checkpoints.draft_sharing import EMBEDDING, HEAD, sharing
 from wiring.checkpoints.file_findings import Finding
 from wiring.checkpoints.target_files import EMBEDDING as TARGET_EMBEDDING
 from wiring.checkpoints.target_files import HEAD as TARGET_HEAD
@@ -183,7 +183,7 @@ def zeros(view: View) -> Iterator[Finding]:
 def embedding(view: View) -> Iterator[Finding]:
     """Report an embedding in the draft's file that differs from the target's.
 
-    SGLang serves the target's by the config (see `wiring.checkpoints.draft_sharing`); vLLM keeps the file's if it differs.
+    SGLang serves the target's by the config (see `wiring.checkpoints.draft_config`); vLLM keeps the file's if it differs.
     """
     draft, config = view.draft, view.target.config
     own = draft.named.get(EMBEDDING)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from wiring.checkpoints.draft_config import Eagle3Config
-from wiring.checkpoints.draft_sharing import EMBEDDING, HEAD, sharing
+from wiring.checkpoints.draft_config import EMBEDDING, HEAD, Eagle3Config, sharing
 from wiring.errors import WiringError
 from wiring.model.draft_layers import DraftLayer, RMSNorm
 from wiring.model.rope import cosines, looks_at_length
@@ -74,7 +73,7 @@ class Eagle3Draft(nn.Module):
         """Build a draft for evaluation (no gradients) from a checkpoint.
 
         `embedding` [V, H] and `head` [V, H] are the target's, used where the draft shares them: by its producer's rule
-        (see `wiring.checkpoints.draft_sharing`), which goes by the file's tensors, or, read as SGLang serves it, by the
+        (see `wiring.checkpoints.draft_config`), which goes by the file's tensors, or, read as SGLang serves it, by the
         config. Without them the file's own stand in, if it has them. Raises WiringError when one of them is needed
         and not there, when they do not fit the draft's config, and when the checkpoint lacks a tensor.
         """

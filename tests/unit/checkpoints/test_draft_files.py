@@ -1,7 +1,6 @@
 """Flat draft checkpoints: every tensor is accounted for, each fault named with its file, tensor and both sides."""
 
 import json
-import re
 
 import pytest
 import torch
@@ -10,7 +9,8 @@ from safetensors.torch import save_file
 from wiring.checkpoints.draft_config import Eagle3Config
 from wiring.checkpoints.draft_files import read_draft
 from wiring.checkpoints.tensor_files import read_json
-from wiring.errors import WiringError
+from wiring.checkpoints.vocabulary_map import check_vocabulary_map
+from wiring.errors import UnreadForward, WiringError
 
 CONFIG = {
     "architectures": ["LlamaForCausalLMEagle3"],
@@ -89,56 +89,48 @@ def set_to(name, value):
 @pytest.mark.parametrize(
     ("change", "kind", "where", "evidence"),
     [
-        (
-            lambda t: t.pop("midlayer.mlp.up_proj.weight"),
-            "missing tensor",
-            "midlayer.mlp.up_proj.weight",
-            r"expected \[24, 16\], found nothing",
-        ),
-        (lambda t: (t.pop("d2t"), t.pop("t2d")), "missing tensor", "d2t", r"expected \[10\]"),
+        (lambda t: t.pop("midlayer.mlp.up_proj.weight"), "missing tensor", "midlayer.mlp.up_proj.weight", "[24, 16]"),
+        (lambda t: (t.pop("d2t"), t.pop("t2d")), "missing tensor", "d2t", "[10]"),
         (
             set_to("fc.weight", torch.zeros(16, 50)),
             "wrong shape",
             "fc.weight",
-            r"expected \[16, 48\].*found \[16, 50\]",
+            "[16, 48] by the config, found [16, 50]",
         ),
         (
             set_to("lm_head.weight", torch.zeros(40, 16)),
             "wrong shape",
             "lm_head.weight",
-            r"expected \[10, 16\].*found \[40, 16\]",
+            "[10, 16] by the config, found",
         ),
         (set_to("norm.weight", torch.full((16,), float("nan"))), "not finite", "norm.weight", "NaN"),
         (set_to("fc.weight", torch.zeros(16, 48, dtype=torch.float8_e4m3fn)), "number format", "fc.weight", "float8"),
-        (set_to("midlayer.self_attn.q_norm.weight", torch.ones(6)), "unused tensor", "q_norm", "nothing reads it"),
-        (set_to("layers.0.mlp.up_proj.weight", torch.zeros(24, 16)), "held twice", "up_proj", "also holds it as"),
-        (
-            set_to("d2t", torch.arange(10) * 4 + 1),
-            "vocabulary map",
-            "d2t",
-            r"expected target ids 0\.\.39, found draft id 8 -> 41",
-        ),
-        (set_to("d2t", torch.full((10,), 0.5)), "vocabulary map", "d2t", "no row of torch.int64"),
-        (set_to("t2d", torch.zeros(40, dtype=torch.bool)), "vocabulary map", "t2d", "disagree on 10 ids"),
+        (set_to("midlayer.self_attn.q_norm.weight", torch.ones(6)), "unused tensor", "q_norm.weight", "[6]"),
+        (set_to("layers.0.mlp.up_proj.weight", torch.zeros(24, 16)), "held twice", "up_proj.weight", "layers.0.mlp"),
+        (set_to("d2t", torch.arange(10) * 4 + 1), "vocabulary map", "d2t", "target ids, not offsets"),
+        (set_to("d2t", torch.arange(10) * 4 - 9), "vocabulary map", "d2t", "2 draft ids reach outside"),
+        (set_to("d2t", torch.full((10,), 0.5)), "vocabulary map", "d2t", "fractions"),
+        (set_to("t2d", torch.zeros(40, dtype=torch.bool)), "vocabulary map", "d2t", "10 target ids"),
         (
             lambda t: (t.pop("d2t"), t.update(t2d=torch.ones(40, dtype=torch.bool))),
             "vocabulary map",
             "t2d",
-            "expected 10 marked ids by the config, found 40",
+            "40 target ids, draft_vocab_size is 10",
         ),
     ],
 )
 def test_a_fault_in_the_tensors_is_an_error_finding(tmp_path, change, kind, where, evidence):
     write_draft(tmp_path, change=change)
-    errors = read_draft(tmp_path, strict=False).errors
-    assert [error.kind for error in errors] == [kind]
-    assert where in errors[0].where and str(tmp_path) in errors[0].where
-    assert re.search(evidence, errors[0].evidence)
-    with pytest.raises(WiringError, match=re.escape(where.split(".")[-1]) + ".*do not fit: .*" + evidence):
+    (error,) = read_draft(tmp_path, strict=False).errors
+    assert (error.kind, error.where.startswith(str(tmp_path)), error.where.endswith(where)) == (kind, True, True)
+    assert evidence in error.evidence
+    with pytest.raises(WiringError) as refused:
         read_draft(tmp_path)
+    assert (refused.value.code, refused.value.where) == ("draft-does-not-fit-config", error.where)
+    assert error.evidence in refused.value.problem
 
 
-def test_many_faults_are_told_as_three_and_a_number(tmp_path):
+def test_a_refusal_lists_three_faults_and_counts_the_rest(tmp_path):
     def change(tensors):
         for name in ("up_proj", "gate_proj", "down_proj"):
             del tensors[f"midlayer.mlp.{name}.weight"]
@@ -146,8 +138,36 @@ def test_many_faults_are_told_as_three_and_a_number(tmp_path):
         tensors["lm_head.weight"] = torch.zeros(3)
 
     write_draft(tmp_path, change=change)
-    with pytest.raises(WiringError, match=r"found nothing; .*found nothing; .*found nothing; and 2 more"):
+    with pytest.raises(WiringError) as refused:
         read_draft(tmp_path)
+    assert refused.value.problem.count("found nothing") == 3 and refused.value.problem.endswith("; and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("d2t", "t2d", "severity", "place"),
+    [  # three draft ids that reach the target ids 1, 4 and 5 of 9
+        ([1, 3, 3], [1, 4, 5], None, ""),
+        ([1, 3, 3], None, None, ""),
+        (None, [1, 4, 5], None, ""),
+        (None, [1, 4], "error", "t2d"),
+        ([1, 3, 3], [1, 4], "error", "d2t"),
+        ([1, 3, 3], [2, 5, 6], "error", "d2t"),
+        ([1, 4, 5], [1, 4, 5], "error", "d2t"),  # target ids, not offsets
+        ([0, 1, 2], None, "warning", "d2t"),  # a placeholder, but it reaches 0, 2 and 4
+        ([0, 0, 0], None, "warning", "d2t"),
+        ([0, 0, 0], [1, 4, 5], "error", "d2t"),
+        ([4, 0, 3], None, "warning", "d2t"),  # reaches 4, 1 and 5
+        ([1, 0, 3], None, "error", "d2t"),  # reaches 1 twice
+        ([1, 3, 7], None, "error", "d2t"),  # reaches 9
+        ([-1, 3, 3], None, "error", "d2t"),
+        ([1, 3], None, "error", "d2t"),
+    ],
+)
+def test_maps_that_cannot_be_applied_are_errors_and_maps_that_no_trainer_writes_are_warnings(d2t, t2d, severity, place):
+    offsets = None if d2t is None else torch.tensor(d2t)
+    marks = None if t2d is None else torch.zeros(9, dtype=torch.bool).index_fill(0, torch.tensor(t2d), True)
+    found = check_vocabulary_map(offsets, marks, 3, 9)
+    assert [(finding.severity, finding.where) for finding in found] == ([(severity, place)] if severity else [])
 
 
 def test_a_leftover_tensor_is_named_and_kept(tmp_path):
@@ -182,30 +202,38 @@ def test_one_vocabulary_map_is_enough(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("field", "value", "code", "found"),
     [
-        ("hidden_size", None, r"config\.json: the draft's hidden_size is missing.*a whole number above 0"),
-        ("intermediate_size", -3, "intermediate_size is not a size"),
-        ("num_key_value_heads", 3, "heads do not divide"),
-        ("draft_vocab_size", 41, "more ids than the target"),
-        ("rope_scaling", {"type": "longrope", "factor": 40}, "RoPE scaling = longrope"),
-        ("rope_scaling", {"type": "linear"}, "linear needs a factor"),
-        ("rope_scaling", {"type": "linear", "factor": -1}, "factor is out of its range"),
-        ("partial_rotary_factor", 0.5, "partial_rotary_factor = 0.5"),
-        ("hidden_act", "mish", "hidden_act = mish"),
-        ("kv_lora_rank", 512, "latent attention"),
-        ("architectures", ["Eagle3DeepseekV2ForCausalLM"], "not implemented here.*Eagle3DeepseekV2ForCausalLM"),
-        ("quantization_config", {"quant_method": "fp8"}, "quantised weights"),
-        ("eagle_config", {"use_aux_hidden_state": False}, "without target states"),
-        ("eagle_config", {"parallel_draft_step": 4}, "parallel draft steps"),
+        ("hidden_size", None, "config-field-missing", ""),
+        ("intermediate_size", -3, "config-field-invalid", "-3"),
+        ("hidden_size", "64", "config-field-invalid", "'64'"),
+        ("num_attention_heads", True, "config-field-invalid", "True"),
+        ("eagle_config", {"eagle_aux_hidden_state_layer_ids": [1, "2"]}, "config-field-invalid", "'2'"),
+        ("eagle_config", "on", "config-field-invalid", "'on'"),
+        ("num_key_value_heads", 3, "draft-heads-do-not-divide", "4 heads, 3 key-value heads, head_dim 6"),
+        ("draft_vocab_size", 41, "draft-vocabulary-too-large", "41"),
+        ("rope_scaling", {"type": "longrope", "factor": 40}, "rope-not-implemented", "RoPE scaling = longrope"),
+        ("rope_scaling", {"type": "linear"}, "rope-factor-missing", "none"),
+        ("rope_scaling", {"type": "linear", "factor": -1}, "config-field-invalid", "-1"),
+        ("rope_scaling", {"type": "linear", "factor": float("nan")}, "config-field-invalid", "nan"),
+        ("partial_rotary_factor", 0.5, "rope-not-implemented", "partial_rotary_factor = 0.5"),
+        ("hidden_act", "mish", "activation-not-implemented", "hidden_act = mish"),
+        ("kv_lora_rank", 512, "forward-not-implemented", "multi-head latent attention (kv_lora_rank)"),
+        ("architectures", ["Eagle3DeepseekV2ForCausalLM"], "forward-not-implemented", None),
+        ("quantization_config", {"quant_method": "fp8"}, "forward-not-implemented", "quantized weights"),
+        ("eagle_config", {"use_aux_hidden_state": False}, "forward-not-implemented", None),
+        ("eagle_config", {"parallel_draft_step": 4}, "forward-not-implemented", "parallel draft steps"),
     ],
 )
-def test_a_config_that_asks_for_another_draft_is_refused(tmp_path, field, value, message):
+def test_a_config_that_asks_for_another_draft_is_refused(tmp_path, field, value, code, found):
     write_draft(tmp_path, CONFIG | {field: value})
-    with pytest.raises(WiringError, match=message):
-        read_draft(tmp_path)
-    with pytest.raises(WiringError, match=message):  # also where findings are only listed
-        read_draft(tmp_path, strict=False)
+    for strict in (True, False):
+        with pytest.raises(WiringError) as refused:
+            read_draft(tmp_path, strict=strict)
+        assert (refused.value.code, refused.value.where) == (code, str(tmp_path / "config.json"))
+        assert found is None or refused.value.found == found
+    implemented = code.endswith("not-implemented")
+    assert isinstance(refused.value, UnreadForward) == implemented
 
 
 @pytest.mark.parametrize(
@@ -244,25 +272,25 @@ def test_what_readers_take_differently_is_a_warning(tmp_path):
         ("rope", "warning"),
         ("bias", "note"),
     }
-    assert draft.shape.rope_theta == 6.0 and not draft.shape.norm_before_residual and not draft.shape.attention_bias
+    assert draft.shape.rope.theta == 6.0 and not draft.shape.norm_before_residual and not draft.shape.attention_bias
     assert "norm_output" not in {f.kind for f in read_draft(tmp_path, norm_output="head").findings}
-    with pytest.raises(WiringError, match="not a producer of drafts"):
-        read_draft(tmp_path, producer="somebody")
-    with pytest.raises(WiringError, match="two meanings"):
-        read_draft(tmp_path, norm_output="both")
+    for option, code in (("producer", "producer-unknown"), ("norm_output", "norm-output-meaning-unknown")):
+        with pytest.raises(WiringError) as refused:
+            read_draft(tmp_path, **{option: "another"})
+        assert (refused.value.code, refused.value.found) == (code, "another")
 
 
 def test_defaults_and_spellings_of_the_config():
     bare = {k: CONFIG[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")}
     shape = Eagle3Config.from_dict(bare)
     assert (shape.num_kv_heads, shape.head_dim, shape.draft_vocab_size, shape.num_slots) == (4, 4, 40, 3)
-    assert (shape.rope_theta, shape.target_hidden_size, shape.has_vocab_map) == (10000.0, 16, False)
+    assert (shape.rope.theta, shape.target_hidden_size, shape.has_vocab_map) == (10000.0, 16, False)
     new_spelling = {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}
-    assert Eagle3Config.from_dict(bare | new_spelling).rope_theta == 5e5
+    assert Eagle3Config.from_dict(bare | new_spelling).rope.theta == 5e5
     old = {"rope_theta": 7e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
     rope = Eagle3Config.from_dict(bare | new_spelling | old).rope  # transformers lets rope_scaling replace the other
     assert (rope.type, rope.theta, rope.factor, rope.flavour) == ("linear", 7e5, 2.0, "specforge")
-    assert Eagle3Config.from_dict(bare | {"rope_theta": 1e6, "rope_scaling": None}).rope_theta == 1e6
+    assert Eagle3Config.from_dict(bare | {"rope_theta": 1e6, "rope_scaling": None}).rope.theta == 1e6
     four = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2, 3]}}
     assert Eagle3Config.from_dict(bare | four).num_slots == 4
     assert Eagle3Config.from_dict(bare | four | {"num_aux_hidden_states": 2}).num_slots == 2

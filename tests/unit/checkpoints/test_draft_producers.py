@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from wiring.checkpoints.draft_config import Eagle3Config
 from wiring.checkpoints.draft_files import read_draft
-from wiring.errors import WiringError
+from wiring.errors import UnreadForward, WiringError
 from wiring.model.torchvision_operators import declare_torchvision_operators
 
 FLAT = {
@@ -105,7 +105,7 @@ def test_safeailab_in_half_precision_as_a_torch_file(tmp_path):
     assert torch.equal(draft.tensors["layers.0.mlp.up_proj.weight"], half["midlayer.mlp.up_proj.weight"])
     assert draft.layout_hint(32)[0] == (2, 16, 29)  # the common default
     theta = read_draft(write(tmp_path, SAFEAILAB | {"rope_theta": 5e5}))
-    assert [(f.kind, f.severity) for f in theta.findings] == [("rope", "note")] and theta.shape.rope_theta == 5e5
+    assert [(f.kind, f.severity) for f in theta.findings] == [("rope", "note")] and theta.shape.rope.theta == 5e5
 
 
 def test_torch_files_in_shards(tmp_path):
@@ -216,16 +216,25 @@ def test_speculators_flags_and_qwen3_layers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "code", "found"),
     [
-        (SPECULATORS | {"speculators_model_type": "dflash"}, "of type dflash"),
-        ({k: v for k, v in SPECULATORS.items() if k != "transformer_layer_config"}, "no layer config"),
-        (SPECULATORS | {"transformer_layer_config": {"model_type": "gpt_oss"}}, "found 'gpt_oss'"),
+        (
+            SPECULATORS | {"speculators_model_type": "dflash"},
+            "forward-not-implemented",
+            "a speculators file of type dflash",
+        ),
+        (
+            {k: v for k, v in SPECULATORS.items() if k != "transformer_layer_config"},
+            "layer-config-unknown",
+            "None",
+        ),
+        (SPECULATORS | {"transformer_layer_config": {"model_type": "gpt_oss"}}, "layer-config-unknown", "'gpt_oss'"),
     ],
 )
-def test_speculators_files_of_another_kind_are_refused(tmp_path, config, message):
-    with pytest.raises(WiringError, match=message):
+def test_speculators_files_of_another_kind_are_refused(tmp_path, config, code, found):
+    with pytest.raises(UnreadForward) as refused:
         read_draft(write(tmp_path, config, safetensors=tensors("layers.0.")))
+    assert (refused.value.code, refused.value.found) == (code, found)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])

@@ -185,7 +185,7 @@ def test_bad_input_ends_with_2(call, tmp_path, sglang):
     for words, message in (
         (("--draft", tmp_path / "none"), "missing"),
         (("--draft", tmp_path / "broken"), "cannot be read as JSON"),
-        (("--draft", tmp_path / "sizes"), "the draft's hidden_size is missing"),
+        (("--draft", tmp_path / "sizes"), "hidden_size is missing"),
         (("--draft", cut), "not a whole safetensors file"),
         (("--draft", folder, "--target", tmp_path / "none"), "not a folder"),
         (("--draft", folder, "--target", tmp_path / "sizes"), "names no architecture"),
