@@ -20,7 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "throughput",
         ],
         "evidence_board": ["evidence_table", "fault_ranking", "verdict_table"],
-        "layout_explorer": ["accuracy_by_layout", "open_explorer"],
+        "layout_explorer": ["LayoutExplorer", "accuracy_by_layout"],
         "patch_session": ["PatchSession"],
         "server_session": ["ServerSession"],
         "session_panels": ["patch_panel", "server_panel"],

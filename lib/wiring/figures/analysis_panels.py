@@ -28,6 +28,7 @@ from wiring.layers import Layout
 from wiring.logs.evidence import Evidence
 
 _LABELS = {"description_width": "190px"}
+_SETTINGS = ("steps", "draft_tokens", "resolved", "draft", "verify", "token", "plain_tok_per_s")
 _CALCULATOR_NOTE = (
     "Needs no server. Measured values come from the benchmark of this notebook; for your own server set "
     'measure = "live". Without the prefill, and only for chains (top-k 1).'
@@ -50,7 +51,7 @@ def explorer_panel(explorer: LayoutExplorer, marks: Mapping[str, Layout]) -> ipy
         put(output, figure)
 
     start = next(iter(marks.values()))
-    common = dict(options=explorer.boundaries, continuous_update=False, layout=WIDE)
+    common = dict(options=range(explorer.num_layers + 1), continuous_update=False, layout=WIDE)
     sliders = {
         f"slot_{slot}": ipywidgets.SelectionSlider(value=start[slot], description=f"slot {slot}", **common)
         for slot in range(explorer.slots)
@@ -62,10 +63,8 @@ def explorer_panel(explorer: LayoutExplorer, marks: Mapping[str, Layout]) -> ipy
         button.on_click(lambda _, to=layout: controls.set(**dict(zip(sliders, to, strict=True))))
         buttons.append(button)
     controls.changed()
-    need = "Needs no server: saved states and the draft."
-    if len(explorer.boundaries) <= explorer.num_layers:
-        need += " Other boundaries need the target, loaded in transformers."
-    return ipywidgets.VBox([ipywidgets.HBox(buttons), *sliders.values(), words, output, ipywidgets.HTML(note(need))])
+    need = ipywidgets.HTML(note("Needs no server: the draft, saved documents and the target in transformers."))
+    return ipywidgets.VBox([ipywidgets.HBox(buttons), *sliders.values(), words, output, need])
 
 
 def calculator_panel(presets: Mapping[str, Assumed]) -> ipywidgets.VBox:
@@ -100,15 +99,7 @@ def control_values(assumed: Assumed, positions: int) -> dict[str, Any]:
     """Return the values of the calculator's controls for `assumed`; acceptance is constant beyond its last position."""
     known = assumed.conditional
     shares = {f"accept_{k + 1}": float(known[min(k, len(known) - 1)]) for k in range(positions)}
-    return shares | dict(
-        steps=assumed.steps,
-        draft_tokens=assumed.draft_tokens,
-        resolved=assumed.resolved,
-        draft=float(assumed.draft),
-        verify=float(assumed.verify),
-        token=float(assumed.token),
-        plain_tok_per_s=round(float(assumed.plain_tok_per_s), 3),
-    )
+    return shares | {name: getattr(assumed, name) for name in _SETTINGS}
 
 
 def _setting_controls(largest_draft_cost: float) -> dict[str, ipywidgets.ValueWidget]:

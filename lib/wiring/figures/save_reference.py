@@ -6,7 +6,6 @@ machine give the same bytes, so a diff in git is a change of the notebook's resu
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
@@ -22,10 +21,11 @@ from wiring.workbook import notebook_files
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+_CELL_TIMEOUT_S = 600
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
-def save_reference(path: Path, cell_timeout_s: int = 600) -> bool:
+def save_reference(path: Path) -> bool:
     """Execute the notebook with its own parameters in its own folder and save it; return whether its bytes changed.
 
     Raises WiringError if the file does not exist or a cell fails; the file is then unchanged.
@@ -42,7 +42,7 @@ def save_reference(path: Path, cell_timeout_s: int = 600) -> bool:
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # "python3" is the kernel of this environment, not the user's
     client = NotebookClient(
         notebook,
-        timeout=cell_timeout_s,
+        timeout=_CELL_TIMEOUT_S,
         iopub_timeout=60,  # seconds to wait for output; later output is dropped silently
         kernel_name="python3",
         record_timing=False,
@@ -77,22 +77,17 @@ def normalize(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m wiring.figures.save_reference", description=__doc__)
-    parser.add_argument("notebooks", nargs="+", type=Path)
-    parser.add_argument("--cell-timeout", type=int, default=600, help="seconds per cell (default: 600)")
-    options = parser.parse_args(arguments)
-    for path in options.notebooks:
+def main(paths: Sequence[str]) -> int:
+    """Execute and save each notebook, and return the exit status: 1 after the first one that fails."""
+    for path in map(Path, paths):
         print(f"{path}: executing", flush=True)
         try:
-            changed = save_reference(path, options.cell_timeout)
+            print(f"{path}: {'saved' if save_reference(path) else 'unchanged'}", flush=True)
         except WiringError as error:
             print(error, file=sys.stderr)
             return 1
-        print(f"{path}: {'saved' if changed else 'unchanged'}", flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

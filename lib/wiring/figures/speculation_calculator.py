@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -100,9 +99,7 @@ def outcome_text(assumed: Assumed) -> str:
     )
 
 
-def from_arm(
-    arm: ArmResult, plain: ArmResult, model: RoundModel, asked: Speculation, note: str = "measured in this case"
-) -> Assumed:
+def from_arm(arm: ArmResult, plain: ArmResult, model: RoundModel, asked: Speculation) -> Assumed:
     """Return the inputs that a benchmark measured: acceptance of `arm`, fitted round cost, rates without the prefill.
 
     The rates are 1 / seconds of a plain step and accept length / seconds of a round, because those of the benchmark
@@ -122,17 +119,17 @@ def from_arm(
         wide=terms[bend_name(model.bend)] if model.bend else 0.0,
         bend=model.bend or 0,
         measured=arm.accept_length / arm.round_s,
-        note=note,
+        note="measured in this case",
     )
 
 
-def case_study(folder: Path = EVIDENCE) -> dict[str, Assumed]:
+def case_study() -> dict[str, Assumed]:
     """Return the published case by name: as served, as cured, and with the draft's own accuracy.
 
     Its figures are one accept length and one rate each: acceptance is assumed equal at every position, and the known
     round cost is split into one plain step for verify and the rest for the drafts.
     """
-    served, cured = (read_evidence(folder / f"{name}.json") for name in ("case-study", "case-study-cured"))
+    served, cured = (read_evidence(EVIDENCE / f"{name}.json") for name in ("case-study", "case-study-cured"))
     rates = {speed.arm: speed.tok_per_s for speed in cured.speed if speed.tok_per_s}
     before = next(speed.tok_per_s for speed in served.speed if speed.arm == "draft" and speed.tok_per_s)
     length = next(one.accept_length for one in cured.acceptance if one.accept_length)
