@@ -1,8 +1,8 @@
-"""Evidence: what was read or measured about one draft on one server, as typed records. The input of every verdict.
+"""Typed records of what was read or measured about one draft on one server: the input of a diagnosis.
 
-Six kinds by letter: L lint, T accuracy on training states, S accuracy on served states, C slot comparison,
-P acceptance in the running server, R cost of a round. Every record names its source, and a number its counting rule,
-its sample size and, where known, its 95 % interval. Everything is optional: people bring what they have.
+The kinds of evidence have letters: L lint, T accuracy on training states, S accuracy on served states, C slot
+comparison, P acceptance in the running server, R cost of a round. Every record names its source, and a number its
+counting rule, its sample size and, where known, its 95 % interval. Everything is optional.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-
-from wiring.diagnosis.evidence_configs import Config
+from typing_extensions import TypedDict
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -57,45 +56,45 @@ CONDITIONS: dict[str, str] = {
 }
 
 
+_NUMBERS = frozenset("prompt_tokens batch temperature hours tp dp pp topk steps draft_tokens".split())
+
+
 def _known_condition(name: str) -> str:
     if name not in CONDITIONS:
-        raise ValueError(f"no condition of the name {name}; there are {', '.join(CONDITIONS)}")
+        raise ValueError(f"unknown condition {name}; known are {', '.join(CONDITIONS)}")
     return name
-
-
-_NUMBERS = frozenset("prompt_tokens batch temperature hours tp dp pp topk steps draft_tokens".split())
 
 
 def _known_conditions(condition: Mapping[str, Value]) -> Mapping[str, Value]:
     for name, value in condition.items():
         _known_condition(name)
-        _of_type(name, value, float if name in _NUMBERS else bool if "(true)" in CONDITIONS[name] else str)
+        _check_type(name, value, float if name in _NUMBERS else bool if "(true)" in CONDITIONS[name] else str)
     return dict(sorted(condition.items()))
 
 
-def _of_type(name: str, value: Value, wanted: type) -> None:
-    """Refuse a number for a truth value and the like; a name may be written as a number."""
+def _check_type(name: str, value: Value, wanted: type) -> None:
+    """Reject a number for a truth value and the like; a name may be written as a number."""
     is_bool, is_number = isinstance(value, bool), isinstance(value, int | float) and not isinstance(value, bool)
     if (wanted is bool and not is_bool) or (wanted is float and not is_number) or (wanted is str and is_bool):
-        told = {bool: "true or false", float: "a number", str: "a name"}[wanted]
-        raise ValueError(f"{name} is {told}, not {value!r}")
+        words = {bool: "true or false", float: "a number", str: "a name"}[wanted]
+        raise ValueError(f"{name} must be {words}, not {value!r}")
 
 
-# what a number was measured under
+# conditions that a number was measured under
 Condition = Annotated[Mapping[str, Value], AfterValidator(_known_conditions)]
 
 
 class Record(BaseModel):
-    """One piece of evidence. `source` says where it came from: a command, a file and line, a report's address."""
+    """One piece of evidence. `source` names its origin: a command, a file and line, the address of a report."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     source: str = Field(min_length=1)
 
 
 class Lint(Record):
-    """L: one finding of files, configs or resolved arguments; `kind` numbers a fault (`wiring.engines.faults`).
+    """L: one finding in files, configs or resolved arguments.
 
-    0 is a note that tells of no fault.
+    `kind` is a fault number of `wiring.engines.faults`; 0 is a note without a fault.
     """
 
     kind: Annotated[int, Field(ge=0, le=25)]
@@ -104,14 +103,14 @@ class Lint(Record):
     evidence: str
 
     @model_validator(mode="after")
-    def _a_fault_has_a_kind(self) -> Lint:
+    def _only_notes_have_no_fault(self) -> Lint:
         if not self.kind and self.severity != "note":
-            raise ValueError(f"kind 0 is a note, not an {self.severity}")
+            raise ValueError(f"kind 0 is a note, not {self.severity}")
         return self
 
 
 class Argument(Record):
-    """L: a server argument as it was asked for and as the server resolved it."""
+    """L: a server argument as requested (`asked`) and as the server resolved it."""
 
     name: str
     asked: int | float | str | bool | None
@@ -119,12 +118,12 @@ class Argument(Record):
 
 
 class Accuracy(Record):
-    """T (on training states) or S (on states that the server fed): share of right proposals at one draft depth.
+    """T (on training states) or S (on states that the server fed): share of correct proposals at one draft depth.
 
-    `depth` counts from 0. `conditional`: only rows whose earlier depths were right. `control`: how the input was spoilt
-    ("" as it is, "shifted +1", "permuted", "other_sequence", "zeroed", "layout 3,31,59"). `text` says on what:
-    "training" (a sample of the trainer's own set), "held_out" (same distribution, not trained on), "served" (the
-    server's own traffic), "other". `claimed`: the trainer's own figure, not measured here.
+    `depth` counts from 0. `conditional`: only rows whose earlier depths were correct. `control`: how the input was
+    corrupted ("" not at all, "shifted +1", "permuted", "other_sequence", "zeroed", "layout 3,31,59"). `text`: "training"
+    (a sample of the trainer's set), "held_out" (same distribution, not trained on), "served" (the server's traffic),
+    "other". `claimed`: the trainer's figure, not measured here.
     """
 
     side: Literal["T", "S"]
@@ -142,12 +141,11 @@ class Accuracy(Record):
 
 
 class Slot(Record):
-    """C: what one slot of the draft's fc was fed, beside what it was trained on.
+    """C: what one slot of the draft's fc was fed, and what it was trained on.
 
-    `wanted`, `boundary`: boundaries (None: unknown, or no boundary fits). `shift` in tokens and `transform` ("raw",
-    "normed", "rms-scaled", "embedding-scaled", "hidden only", ...) as matched. `cosine` and `norm_ratio` against the
-    match; `cosine_wanted`, `norm_ratio_wanted` against the wanted boundary as it should be. `ranks_agree`: all ranks
-    hold the same.
+    `wanted`, `boundary`: boundaries (None: unknown, or none matches). `shift` in tokens and `transform` ("raw", "normed",
+    "rms-scaled", "embedding-scaled", "hidden only", ...) of the match. `cosine` and `norm_ratio` to the match;
+    `cosine_wanted`, `norm_ratio_wanted` to the wanted boundary. `ranks_agree`: all ranks hold the same.
     """
 
     phase: Phase = "prefill"
@@ -166,11 +164,11 @@ class Slot(Record):
 
 
 class Acceptance(Record):
-    """P: what verify rounds accepted, by one rule: drafts only, the bonus token apart.
+    """P: what verify rounds accepted.
 
-    `accept_length` = 1 + accepted drafts / rounds (bonus included, so 1.0 means that nothing was accepted);
+    `accept_length` = 1 + accepted drafts / rounds (bonus token included, so 1.0 means that nothing was accepted);
     `by_position[k]` = share of all rounds that accepted at least k + 1 drafts (marginal). `proposed`: drafts per round
-    along one path (K; for a chain the number of draft steps). `impossible`: a figure that no counting rule explains.
+    along one path (K; for a chain the number of draft steps). `impossible`: why a figure breaks its counting rule.
     """
 
     accept_length: float | None = None
@@ -185,8 +183,8 @@ class Acceptance(Record):
 class Difference(Record):
     """P: two arms that differ in one condition, compared request by request, as `wiring ab` does.
 
-    `by` is a name of CONDITIONS, `a` and `b` its two values; `low`, `high` bound b's accept length less a's (95 %);
-    `p_value`: share of relabellings that differ as much. `condition`: what both arms share.
+    `by` is a name of CONDITIONS, `a` and `b` its two values; `low`, `high` bound b's accept length minus a's (95 %);
+    `p_value`: share of relabelings that differ as much. `condition`: what both arms share.
     """
 
     by: Annotated[str, AfterValidator(_known_condition)]
@@ -201,15 +199,15 @@ class Difference(Record):
 
 
 class Speed(Record):
-    """R: how fast one arm was. `arm` is "plain" (no draft), "draft", or "forced" (draft work with acceptance forced).
+    """R: speed of one arm: "plain" (no draft), "draft", or "forced" (draft work with acceptance forced).
 
     `tok_per_s` at the client, batch as in `condition`; `step_s` seconds of a plain decode step, `round_s` of a round;
-    `round_steps` the price of a round in plain steps, where only the ratio is known; `speedup` over plain, with its
-    95 % interval `low`, `high` (`high` alone: all that is known is that it is no faster).
+    `round_steps` the cost of a round in plain steps, where only the ratio is known; `speedup` over plain, with its 95 %
+    interval `low`, `high` (`high` alone: an upper bound).
     """
 
     arm: Literal["plain", "draft", "forced"]
-    tok_per_s: Annotated[float, Field(ge=0)] | None = None  # a log tells 0 of an idle moment
+    tok_per_s: Annotated[float, Field(ge=0)] | None = None  # 0: an idle interval of a log
     step_s: Positive | None = None
     round_s: Positive | None = None
     round_steps: Positive | None = None
@@ -222,15 +220,12 @@ class Speed(Record):
 
 def _known_fact(name: str) -> str:
     if name not in FACTS:
-        raise ValueError(f"no fact of the name {name}; there are {', '.join(FACTS)}")
+        raise ValueError(f"unknown fact {name}; known are {', '.join(FACTS)}")
     return name
 
 
 class Fact(Record):
-    """Something seen that is not a number of the other records; names and meanings in `FACTS`.
-
-    `letter`: the kind of evidence that it belongs to.
-    """
+    """An observation that no other record holds; names and meanings in `FACTS`. `letter`: its kind of evidence."""
 
     letter: Literal["L", "T", "S", "C", "P", "R"]
     name: Annotated[str, AfterValidator(_known_fact)]
@@ -238,14 +233,14 @@ class Fact(Record):
 
     @model_validator(mode="after")
     def _value_of_its_type(self) -> Fact:
-        told = FACTS[self.name]
-        _of_type(self.name, self.value, bool if "(bool)" in told else str if "(str)" in told else float)
+        meaning = FACTS[self.name]
+        _check_type(self.name, self.value, bool if "(bool)" in meaning else str if "(str)" in meaning else float)
         if self.name == "draft_departs_at" and self.value not in DRAFT_PARTS:
-            raise ValueError(f"draft_departs_at is one of {', '.join(DRAFT_PARTS)}, not {self.value!r}")
+            raise ValueError(f"draft_departs_at must be one of {', '.join(DRAFT_PARTS)}, not {self.value!r}")
         return self
 
 
-# parts of a draft's forward, in the order of computing
+# parts of a draft's forward, in order of computation
 DRAFT_PARTS = ("embedding", "weights", "norm", "rotation", "attention", "residual", "cache rows", "map", "nothing")
 
 FACTS: dict[str, str] = {
@@ -287,8 +282,24 @@ FACTS: dict[str, str] = {
 }
 
 
+class ModelConfig(TypedDict, total=False):
+    """A parsed config.json; only the fields that a layer rule reads are checked, null is as good as absent."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)
+
+    architectures: list[str] | None
+    eagle_aux_hidden_state_layer_ids: list[int] | None
+    eagle_config: ModelConfig | None
+    text_config: ModelConfig | None
+    llm_config: ModelConfig | None
+    num_hidden_layers: AtLeastOne | None
+    num_aux_hidden_states: AtLeastOne | None
+    vocab_size: AtLeastOne | None
+    draft_vocab_size: AtLeastOne | None
+
+
 class Setting(BaseModel):
-    """The frame of a case; every field optional. Layouts are boundaries."""
+    """The setting of a case; every field is optional. Layouts are boundaries."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -306,15 +317,12 @@ class Setting(BaseModel):
     target_quantisation: str | None = None
     trained_layout: tuple[Count, ...] | None = None
     served_layout: dict[Phase, tuple[Count, ...] | None] | None = None
-    draft_config: Config | None = None
-    target_config: Config | None = None
+    draft_config: ModelConfig | None = None
+    target_config: ModelConfig | None = None
 
 
 class Evidence(BaseModel):
-    """Everything known about one case; every part optional.
-
-    `log`: lines as they come from a server, read by `wiring.logs`.
-    """
+    """Everything known about one case; every part is optional. `log`: lines of a server, read by `wiring.logs`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -330,3 +338,16 @@ class Evidence(BaseModel):
     speed: tuple[Speed, ...] = ()
     facts: tuple[Fact, ...] = ()
     log: tuple[str, ...] = ()
+
+
+# fields of `Evidence` that hold records, by the type of the record
+PARTS: dict[type[Record], str] = {
+    Lint: "lint",
+    Argument: "arguments",
+    Accuracy: "accuracy",
+    Slot: "slots",
+    Acceptance: "acceptance",
+    Difference: "differences",
+    Speed: "speed",
+    Fact: "facts",
+}

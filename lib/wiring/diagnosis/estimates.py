@@ -1,4 +1,4 @@
-"""Shares and accepted drafts with their 95 % intervals, and the two comparisons that symptoms are decided by."""
+"""Shares and accepted drafts per round with 95 % intervals, and the comparisons of them that decide symptoms."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from statistics import stdev
 from wiring.logs.evidence import Acceptance
 
 Z95 = 1.96
-# Rows and rounds of one prompt are alike: n of them tell as much as n / DESIGN independent ones. Over other prompts
-# 4.7 and 4.8 on the two arms of data/recorded/cpu-tiny/05_measured.json (prompts drawn again, against rounds); on the
-# same prompts most of that cancels.
+# Rows and rounds of one prompt are correlated: n of them carry the information of n / DESIGN independent ones. On other
+# prompts the factor is 4.7 and 4.8 on the two arms of data/recorded/cpu-tiny/05_measured.json (prompts resampled,
+# against rounds); on the same prompts most of it cancels.
 OTHER_PROMPTS, SAME_PROMPTS = 5.0, 2.0
-BARE = 0.15  # half-width, as a share, that a figure without counts is taken with
+BARE = 0.15  # half-width, as a share, assumed for a figure without counts
 COUNTED, UNCOUNTED = 1.0, 0.8  # certainty of what counts decide, and of a clear effect between bare figures
-SIGNIFICANT = 2.58  # standard errors, 1 in 100: many contrasts are tested of one case, and a healthy one must pass all
-CLEAR = 0.08  # the least fall between two bare figures that is called one
-LEAST = 0.1  # drafts a round: a smaller difference is none worth a name, whatever share it is of little
-LEAST_OTHER = 0.15  # the same, on other text
-NO_FALL = 0.25  # a fall is ruled out where the interval leaves less than this
+SIGNIFICANT = 2.58  # standard errors, 1 in 100: many contrasts are tested per case, and a healthy server must pass all
+CLEAR = 0.08  # the smallest fall between two bare figures that counts as one
+LEAST, LEAST_OTHER = 0.1, 0.15  # drafts per round: smaller differences are ignored, on the same and on other text
+NO_FALL = 0.25  # a fall is excluded where the interval leaves less than this share
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval; `counted` where the interval comes from counts or was given."""
+    """A figure with its 95 % interval; `counted`: the interval comes from counts or was given."""
 
     value: float
     low: float
@@ -34,7 +33,7 @@ class Estimate:
 
     @property
     def error(self) -> float:
-        """The standard error that the interval stands for."""
+        """Standard error that corresponds to the interval."""
         return (self.high - self.low) / (2 * Z95)
 
     def __str__(self) -> str:
@@ -48,7 +47,7 @@ def share(
     high: float | None = None,
     design: float = OTHER_PROMPTS,
 ) -> Estimate:
-    """A share with the interval as given, Wilson's from `rows`, or the assumed one of a bare figure.
+    """Return a share with the given interval, Wilson's from `rows`, or the one assumed for a bare figure.
 
     Wilson, E. B. (1927), "Probable inference, the law of succession, and statistical inference", JASA 22.
     """
@@ -57,17 +56,17 @@ def share(
     if not rows:
         return Estimate(value, max(0.0, value * (1 - BARE)), min(1.0, value * (1 + BARE)), False)
     n, z = rows / design, Z95
-    centre = (value + z * z / (2 * n)) / (1 + z * z / n)
+    center = (value + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(value * (1 - value) / n + z * z / (4 * n * n))
-    return Estimate(value, max(0.0, centre - half), min(1.0, centre + half), True)
+    return Estimate(value, max(0.0, center - half), min(1.0, center + half), True)
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """What rounds accepted under one condition: drafts per round (the bonus token not counted), and by position.
+    """What the rounds of one condition accepted: drafts per round (without the bonus token), and by position.
 
-    `by_position` is empty where it is not known, `proposed` the drafts per round along one path; `design` is the one
-    that the intervals were computed with.
+    `by_position` is empty where unknown; `proposed`: drafts per round along one path; `design`: the design factor of
+    the intervals.
     """
 
     drafts: Estimate
@@ -79,17 +78,17 @@ class Accepted:
 
     @property
     def length(self) -> float:
-        """The accept length, bonus included."""
+        """Accept length, bonus token included."""
         return 1 + self.drafts.value
 
     @property
     def first(self) -> Estimate | None:
-        """Share of rounds that accepted the first draft, where it is known."""
+        """Share of rounds that accepted the first draft, where known."""
         return share(self.by_position[0], self.rounds, design=self.design) if self.by_position else None
 
     @property
     def first_at_most(self) -> Estimate:
-        """The same, or its upper bound: no more rounds accept a first draft than drafts are accepted."""
+        """`first`, or its upper bound: at most as many rounds accept a first draft as drafts are accepted."""
         if self.first is not None:
             return self.first
         d = self.drafts
@@ -97,7 +96,7 @@ class Accepted:
 
 
 def pool(records: Sequence[Acceptance], design: float = OTHER_PROMPTS) -> Accepted | None:
-    """All records of one condition as one, rounds weighing where every record has them; None without a figure."""
+    """Pool the records of one condition, weighted by rounds where every record has them; None without a figure."""
     usable = [(r, drafts) for r in records if not r.impossible and (drafts := _drafts(r)) is not None]
     if not usable:
         return None
@@ -113,18 +112,16 @@ def pool(records: Sequence[Acceptance], design: float = OTHER_PROMPTS) -> Accept
     error = None
     if counted:
         error = sqrt(_variance(value, by_position, proposed) * design / total)
-    elif len(usable) >= 5:  # log lines: each is a sample of its own
+    elif len(usable) >= 5:  # log lines: each is a sample
         error = stdev(d for _, d in usable) * sqrt(design / len(usable))
     half = BARE * value if error is None else Z95 * error
-    high = value + half
-    if counted:
-        high = max(high, 3 * design / total)  # the rule of three: nothing among n leaves up to 3 / n
+    high = max(value + half, 3 * design / total if counted else 0.0)  # rule of three: 0 of n leaves up to 3 / n
     drafts = Estimate(value, max(0.0, value - half), high, error is not None)
     return Accepted(drafts, total if counted else None, by_position, proposed, usable[0][0].source, design)
 
 
 def _drafts(record: Acceptance) -> float | None:
-    """Accepted drafts per round; None where there is no figure, or one that cannot be."""
+    """Accepted drafts per round; None without a possible figure."""
     if record.accept_length is not None:
         return record.accept_length - 1 if record.accept_length >= 1 else None
     if record.by_position and len(record.by_position) >= (record.proposed or 0):
@@ -135,13 +132,13 @@ def _drafts(record: Acceptance) -> float | None:
 def _variance(value: float, by_position: tuple[float, ...], proposed: int | None) -> float:
     """Variance of the drafts that one round accepts; without positions the largest that the mean allows."""
     if by_position and abs(sum(by_position) - value) <= 0.02 + 0.02 * value:
-        second = sum((2 * k + 1) * p for k, p in enumerate(by_position))  # E[a^2] of a count by its tail shares
+        second = sum((2 * k + 1) * p for k, p in enumerate(by_position))  # E[a^2] of a count from its tail shares
         return max(0.0, second - value * value)
     return value * (proposed - value) if proposed and proposed > value else value * (1 + value)
 
 
 def below(measured: Estimate, expected: Estimate, margin: float) -> bool | None:
-    """Is the measured figure significantly below `margin` times the expected one? None: the intervals leave it open."""
+    """Return whether `measured` is significantly below `margin` times `expected`; None where it is undecided."""
     if margin * expected.value - measured.value > Z95 * hypot(measured.error, margin * expected.error):
         return True
     if measured.value >= margin * expected.value and measured.low >= (2 * margin - 1) * expected.value:
@@ -150,20 +147,20 @@ def below(measured: Estimate, expected: Estimate, margin: float) -> bool | None:
 
 
 def above(measured: Estimate, expected: Estimate, margin: float) -> bool:
-    """Is the measured figure significantly above the expected one over `margin`, the share that text may take?"""
+    """Return whether `measured` is significantly above `expected` / `margin`."""
     return measured.value - expected.value / margin > Z95 * hypot(measured.error, expected.error / margin)
 
 
 def certainty(*figures: Estimate) -> float:
-    """How certain a comparison of these figures is."""
+    """Return the certainty of a comparison of these figures."""
     return COUNTED if all(figure.counted for figure in figures) else UNCOUNTED
 
 
 def fall(good: Accepted, bad: Accepted, floor: float, tolerated: float = 0.0) -> tuple[bool, float] | None:
-    """Whether acceptance falls from `good` to `bad` by the share `floor` or more, and how certain that is.
+    """Return whether acceptance falls from `good` to `bad` by the share `floor` or more, and its certainty.
 
-    With counts a fall must be significantly more than the share `tolerated` as well, and "no fall" must be shown by
-    the interval; bare figures must differ clearly. None: not decided.
+    With counts, a fall must also be significantly larger than the share `tolerated`, and the interval must exclude a
+    fall; bare figures must differ clearly. None: undecided.
     """
     drop = good.drafts.value - bad.drafts.value
     least = LEAST_OTHER if tolerated else LEAST
