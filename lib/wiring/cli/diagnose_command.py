@@ -1,4 +1,4 @@
-"""`wiring diagnose`: name the fault from a case or from evidence that people bring. Thin."""
+"""`wiring diagnose`: name the fault of a run or of an evidence file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 from wiring.errors import WiringError
 
 if TYPE_CHECKING:
-    from wiring.diagnosis.verdict import Candidate, Verdict
+    from wiring.diagnosis.verdict import Candidate, Diagnosis
     from wiring.logs.evidence import Evidence
 
 DIAGNOSE_EXAMPLES = (
-    "Examples: `wiring diagnose cpu-tiny` (a run) · `wiring diagnose cpu-tiny --cured` (the same after its cure) · "
+    "Examples: `wiring diagnose cpu-tiny` (a run) · `wiring diagnose cpu-tiny --cured` (the same after the fix) · "
     "`wiring diagnose data/evidence/case-study.json` · `wiring diagnose mine.json --json` · "
     "`wiring diagnose --schema`. data/evidence/README.md describes an evidence file. "
     "Exit status: 0 no fault named (healthy, or not enough evidence), 1 at least one named, 2 it could not be read."
@@ -27,15 +27,15 @@ def diagnose(
     case: Annotated[
         str, typer.Argument(help="A run (its name under runs/, or its folder), or an evidence file (JSON).")
     ] = "",
-    cured: Annotated[bool, typer.Option("--cured", help="Of a run: the server after its cure.")] = False,
+    cured: Annotated[bool, typer.Option("--cured", help="Of a run: diagnose the server after the fix.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")] = False,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON schema of an evidence file, and end.")
+        bool, typer.Option("--schema", help="Print the JSON schema of an evidence file and exit.")
     ] = False,
-    runs: Annotated[Path | None, typer.Option("--runs", help="Where run folders lie; else runs/.")] = None,
+    runs: Annotated[Path | None, typer.Option("--runs", help="Folder of the runs. [default: runs/]")] = None,
 ) -> None:
-    """Which of the 25 kinds of fault is it? Ranked, with what speaks for and against each, and what to check next."""
-    from wiring.diagnosis.ignored_inputs import left_out
+    """Rank the 25 faults by the evidence, with what counts for and against each and what to check next."""
+    from wiring.diagnosis.evidence_file import ignored_inputs
     from wiring.diagnosis.verdict import diagnose as weigh
     from wiring.logs.evidence import Evidence
 
@@ -45,11 +45,12 @@ def diagnose(
     if not case:
         raise WiringError(
             "there is nothing to diagnose",
+            code="nothing-to-diagnose",
             expected="a run, or an evidence file",
             remedy="`wiring diagnose --help` has examples",
         )
     evidence = _evidence(case, runs, cured)
-    verdict, notes = weigh(evidence), left_out(evidence)
+    verdict, notes = weigh(evidence), ignored_inputs(evidence)
     if as_json:
         typer.echo(json.dumps({**verdict.as_json(), "notes": notes}, indent=2))
     else:
@@ -65,14 +66,17 @@ def _evidence(case: str, runs: Path | None, cured: bool) -> Evidence:
 
     if case.endswith(".json"):
         if cured:
-            raise WiringError("only a run holds what its cure did", where="--cured", found=case)
+            raise WiringError(
+                "only a run holds evidence after a fix", code="cured-needs-run", where="--cured", found=case
+            )
         return read_evidence(case)
     if Path(case).is_file():
         raise WiringError(
-            "this is a file, and not an evidence file by its name",
+            "this file is not an evidence file by its name",
+            code="not-an-evidence-file",
             where=case,
             expected="a run, or NAME.json",
-            remedy=f"Of a log or a scrape make one first: `wiring read-log {case} --json > evidence.json`",
+            remedy=f"Convert a log or a scrape first: `wiring read-log {case} --json > evidence.json`",
         )
     from wiring.workbook.gather_evidence import evidence_of_run
     from wiring.workbook.workbook_run import RUNS, find_run
@@ -81,19 +85,20 @@ def _evidence(case: str, runs: Path | None, cured: bool) -> Evidence:
     return evidence_of_run(folder, cured=cured)
 
 
-def _print(verdict: Verdict) -> None:
+def _print(verdict: Diagnosis) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE
+
     console = Console()
     console.print(f"[bold]{escape(verdict.summary)}[/]", highlight=False)
-    for kind in verdict.named:
-        console.print(escape(f"Remedy for kind {kind}: {_remedy(kind)}."), highlight=False)
+    for number in verdict.named:
+        console.print(escape(f"Remedy for fault {number}: {FAULT_CATALOGUE[number].remedy}."), highlight=False)
     if verdict.predictions:
-        table = Table(title="Accept length (bonus token included)", title_justify="left")
-        for heading in ("predicted from", "expected", "95 %", "measured", "left over"):
-            table.add_column(heading)
+        columns = ("predicted from", "expected", "95 %", "measured", "difference")
+        table = Table(*columns, title="Accept length (bonus token included)", title_justify="left")
         for p in verdict.predictions:
             table.add_row(
                 f"{p.by.side}: {p.by.name}",
@@ -103,31 +108,25 @@ def _print(verdict: Verdict) -> None:
                 f"{p.residual:+.2f}",
             )
         console.print(table)
-    told = {*verdict.named, *verdict.candidates}  # what a named fault explains is no news
-    rows = [candidate for candidate in verdict.ranking if candidate.kind in told] or verdict.ranking
+    shown = {*verdict.named, *verdict.candidates}  # faults that a named fault explains are not shown
+    rows = [candidate for candidate in verdict.ranking if candidate.fault in shown] or verdict.ranking
     if rows:
-        table = Table(title="Kinds of fault", title_justify="left", show_lines=True)
-        for heading in ("kind", "bits", "speaks for it, and against it"):
+        table = Table(title="Faults", title_justify="left", show_lines=True)
+        for heading in ("fault", "bits", "evidence for it and against it"):
             table.add_column(heading, overflow="fold")
         for candidate in rows[: max(_ROWS, len(verdict.named))]:
-            named = candidate.kind in verdict.named
-            name = escape(f"{candidate.kind} {candidate.name}")
-            table.add_row(f"[bold red]{name}[/]" if named else name, f"{candidate.score:.1f}", _said(candidate))
+            name = escape(f"{candidate.fault} {candidate.name}")
+            name = f"[bold red]{name}[/]" if candidate.fault in verdict.named else name
+            table.add_row(name, f"{candidate.score:.1f}", _evidence_of(candidate))
         console.print(table)
     console.print(f"[bold]Next:[/] {escape(verdict.next_check)}", highlight=False)
 
 
-def _said(candidate: Candidate) -> str:
+def _evidence_of(candidate: Candidate) -> str:
     from rich.markup import escape
 
-    said = [
-        (one, escape(f"{one.bits:+.1f} {one.symptom.letter}: {one.symptom.text}"))
-        for one in (*candidate.speaks_for, *candidate.speaks_against)
-    ]
-    return "\n".join(text if one.bits > 0 else f"[dim]{text}[/]" for one, text in said)
-
-
-def _remedy(kind: int) -> str:
-    from wiring.diagnosis.faults import KINDS
-
-    return KINDS[kind].remedy
+    lines = []
+    for one in (*candidate.speaks_for, *candidate.speaks_against):
+        text = escape(f"{one.bits:+.1f} {one.symptom.letter}: {one.symptom.text}")
+        lines.append(text if one.bits > 0 else f"[dim]{text}[/]")
+    return "\n".join(lines)

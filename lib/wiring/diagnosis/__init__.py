@@ -1,1 +1,1 @@
-"""Claims, evidence and verdicts."""
+"""Name the fault of a case from its evidence."""

@@ -1,79 +1,134 @@
-"""An evidence file: JSON text into `Evidence`, or one sentence that says what is wrong with it and where."""
+"""Read an evidence file into `Evidence`, and list the parts of the evidence that nothing reads."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from wiring.engines.resolve import served_layout
 from wiring.errors import WiringError
-from wiring.logs.evidence import Evidence
+from wiring.logs import GIVEN, scan, understood
+from wiring.logs.evidence import Evidence, Setting
+
+_SCRAPE = re.compile(r"# (?:HELP|TYPE) |(?:vllm|sglang|llamacpp):\w")  # start of a line of Prometheus text
+_ABOUT = re.compile(r"accept|spec", re.IGNORECASE)  # lines to show first among those that are not understood
+_SHOWN = 80  # characters of a line
 
 
 def read_evidence(path: str | Path) -> Evidence:
-    """Read an evidence file: one JSON object of the shape of `Evidence` (`wiring diagnose --schema` prints it).
+    """Read an evidence file: one JSON object of the schema that `wiring diagnose --schema` prints.
 
-    Raises WiringError naming the file and the first field that is not as it should be.
+    Raises WiringError with the file and the first wrong field.
     """
     path = Path(path)
     text = _text(path)
     try:
-        json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, path))
+        json.loads(text, object_pairs_hook=lambda pairs: _unique(pairs, path))
     except (ValueError, RecursionError):
-        pass  # told below, with line and column
+        pass  # reported below, with line and column
     try:
         return Evidence.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        found = "" if first["type"] in ("missing", "json_invalid") else json.dumps(first["input"], default=str)[:120]
         unknown = first["type"] == "extra_forbidden"
+        problem = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         raise WiringError(
-            _unknown(first["loc"]) if unknown else first["msg"].removeprefix("Value error, "),
+            "unknown field" if unknown else problem,
+            code="evidence-field-unknown" if unknown else "evidence-field-wrong",
             where=f"{path}, field {field}" if field else path,
-            found=found,
+            expected=_near(first["loc"]) if unknown else None,
+            found="" if first["type"] in ("missing", "json_invalid") else json.dumps(first["input"], default=str)[:120],
             remedy="`wiring diagnose --schema` prints every field",
         ) from None
 
 
 def _text(path: Path) -> bytes:
-    """What the file holds, without a byte order mark. Raises WiringError where it is no UTF-8, or nothing."""
+    """The content without a byte order mark."""
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise WiringError("the evidence cannot be read", where=path, found=error.strerror or str(error)) from None
+        found = error.strerror or str(error)
+        raise WiringError("the evidence cannot be read", code="evidence-unreadable", where=path, found=found) from None
     encoding = json.detect_encoding(raw)
     if not encoding.startswith("utf-8"):
         raise WiringError(
-            "the evidence is not text in UTF-8", where=path, found=encoding.upper(), remedy="Save it as UTF-8"
+            "the evidence is not UTF-8 text",
+            code="evidence-not-utf8",
+            where=path,
+            found=encoding.upper(),
+            remedy="Save it as UTF-8",
         )
     text = raw.removeprefix(b"\xef\xbb\xbf")
     if not text.strip():
-        raise WiringError("the evidence file is empty", where=path, expected="one JSON object")
+        raise WiringError("the evidence file is empty", code="evidence-empty", where=path, expected="one JSON object")
     return text
 
 
-def _each_once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
-    """The object of these pairs. JSON readers keep the last of two equal keys, and lose the other without a word."""
+def _unique(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    """The object of these pairs; JSON readers silently drop the first of two equal keys."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            both = " and ".join(json.dumps(one)[:60] for one in (found[key], value))
             raise WiringError(
-                f"the key {key} stands twice in one object", where=path, found=both, remedy="Keep one of them"
+                f"the key {key} occurs twice in one object",
+                code="evidence-key-twice",
+                where=path,
+                found=" and ".join(json.dumps(one)[:60] for one in (found[key], value)),
+                remedy="Keep one of them",
             )
         found[key] = value
     return found
 
 
-def _unknown(where: tuple[int | str, ...]) -> str:
-    """What to say of a field that is none, with the name that it may have been meant for."""
-    model: type[BaseModel] = Evidence
+def _near(where: tuple[int | str, ...]) -> str:
+    """The field that an unknown name may stand for, or all fields of its object."""
+    model = Evidence
     if len(where) > 1:  # a record of a part, or the setting
         part = Evidence.model_fields[str(where[0])].annotation
         model = next(iter(get_args(part)), part)
     near = get_close_matches(str(where[-1]), model.model_fields, 1)
-    return "unknown field" + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(model.model_fields)}")
+    return near[0] if near else ", ".join(model.model_fields)
+
+
+def ignored_inputs(evidence: Evidence) -> tuple[str, ...]:
+    """Return a sentence for each part of the evidence that was not understood or not checked.
+
+    Raises WiringError as the readers of log lines do.
+    """
+    return (*_ignored_lines(evidence), *_ignored_configs(evidence.setting))
+
+
+def _ignored_lines(evidence: Evidence) -> Iterator[str]:
+    lines = [line for line in evidence.log if line.strip()]
+    if not lines:
+        return
+    context = scan(lines, **{name: getattr(evidence.setting, name) for name in GIVEN})
+    lost = [line for line, known in zip(lines, understood(lines, context), strict=True) if not known]
+    if not lost:
+        return
+    shown = next(filter(_ABOUT.search, lost), lost[0]).strip()[:_SHOWN]
+    text = f"{len(lines) - len(lost)} of {len(lines)} log lines were understood; not, for example: {shown!r}"
+    if any(map(_SCRAPE.match, lost)):
+        text += ". Prometheus text is read from a file: `wiring read-log FILE --json` converts it to evidence"
+    yield text
+
+
+def _ignored_configs(setting: Setting) -> Iterator[str]:
+    """Why the two config.json do not give a layout."""
+    if setting.draft_config is None:
+        return
+    missing = [f"setting.{name}" for name in ("target_config", "engine") if getattr(setting, name) is None]
+    if missing:
+        yield f"setting.draft_config is not checked: the layer rule also needs {' and '.join(missing)}"
+        return
+    try:
+        served_layout(setting.engine, setting.version, setting.target_config, setting.draft_config)
+    except WiringError as error:
+        yield f"setting.draft_config is not checked: {str(error).rstrip('.')}"

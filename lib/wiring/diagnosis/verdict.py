@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
+from pydantic import ConfigDict
+
 from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE, Fault
 from wiring.diagnosis.find_symptoms import normalise_evidence, symptoms_of
 from wiring.diagnosis.next_checks import CHECKS, NextCheck
@@ -69,6 +71,8 @@ class Verdict:
     `named`: the faults found, in the order in which they explain. `candidates`: faults that the rest does not
     distinguish. `enough_evidence`: a fault is named, or health is shown. `next_check`: what to measure next, in words.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # where an artefact is read
 
     named: tuple[int, ...]
     candidates: tuple[int, ...]

@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from wiring.diagnosis.faults import KINDS
+from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE
 from wiring.diagnosis.next_checks import CHECKS
-from wiring.diagnosis.symptoms import SYMPTOMS
-from wiring.diagnosis.verdict import NAMED, Said, Verdict, judge, score
+from wiring.diagnosis.symptom_table import SYMPTOMS
+from wiring.diagnosis.verdict import NAMED, Diagnosis, WeighedSymptom, judge, score
 from wiring.engines.faults import FAULTS
 from wiring.figures.fragments import render
 from wiring.figures.plot_template import BLUE, GREY, INK, RED, area, captioned, figure
@@ -33,22 +33,22 @@ _FAULT = """<b>{{ number }} {{ name | code }}</b>: {{ "%+.1f" | format(total) }}
 _VERDICT = "<b>{{ verdict.summary | code }}</b><br>Next: {{ verdict.next_check | string | code }}"
 
 
-def verdict_table(verdict: Verdict, rows: int = 5) -> pd.DataFrame:
+def verdict_table(verdict: Diagnosis, rows: int = 5) -> pd.DataFrame:
     """Return the first `rows` faults of the ranking and every named fault, with the symptoms for and against."""
     columns = ["fault", "name", "bits", "named", "for", "against"]
     ranked = [
-        (one.kind, one.name, round(one.score, 1), one.kind in verdict.named)
+        (one.fault, one.name, round(one.score, 1), one.fault in verdict.named)
         + (_joined(one.speaks_for), _joined(one.speaks_against))
         for one in verdict.shown(rows)
     ]
     return pd.DataFrame(ranked, columns=columns).set_index("fault")
 
 
-def _joined(symptoms: Sequence[Said]) -> str:
+def _joined(symptoms: Sequence[WeighedSymptom]) -> str:
     return "; ".join(f"{one.symptom.letter} {one.symptom.name.replace('_', ' ')} ({one.bits:+.1f})" for one in symptoms)
 
 
-def evidence_table(evidence: Evidence, verdict: Verdict) -> pd.DataFrame:
+def evidence_table(evidence: Evidence, verdict: Diagnosis) -> pd.DataFrame:
     """Return one row per type of evidence: its records, its present and absent symptoms, and the check that adds it."""
     records = _records(evidence)
     rows = []
@@ -72,7 +72,7 @@ def _records(evidence: Evidence) -> Counter[str]:
     return counted
 
 
-def fault_ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
+def fault_ranking(verdict: Diagnosis, rows: int = 8) -> go.Figure:
     """Draw the bits for and against the first `rows` faults and every named fault; dotted: the threshold of a name."""
     ranked = verdict.shown(rows)
     fig = figure("Which fault?", "bits of evidence", "", height=190 + 30 * len(ranked))
@@ -82,7 +82,7 @@ def fault_ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
         fig.update_xaxes(visible=False)
         fig.update_yaxes(visible=False)
         return fig.add_annotation(text=text, font_size=14, showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper")
-    names = [f"{one.kind} {one.name}" + (" (named)" if one.kind in verdict.named else "") for one in ranked]
+    names = [f"{one.fault} {one.name}" + (" (named)" if one.fault in verdict.named else "") for one in ranked]
     for side, symptoms, color in (
         ("for", [one.speaks_for for one in ranked], RED),
         ("against", [one.speaks_against for one in ranked], GREY),
@@ -107,9 +107,9 @@ def fault_ranking(verdict: Verdict, rows: int = 8) -> go.Figure:
     )
 
 
-def symptom_table(verdict: Verdict, fault: int) -> pd.DataFrame:
+def symptom_table(verdict: Diagnosis, fault: int) -> pd.DataFrame:
     """Return every symptom that counts for or against the fault, strongest first; empty if there is none."""
-    weighed = [(score(KINDS[fault], (symptom,)), symptom) for symptom in verdict.symptoms]
+    weighed = [(score(FAULT_CATALOGUE[fault], (symptom,)), symptom) for symptom in verdict.symptoms]
     rows = [
         ("for" if bits > 0 else "against", round(bits, 2), symptom.letter, symptom.state, symptom.text, symptom.source)
         for bits, symptom in sorted(weighed, key=lambda one: (-abs(one[0]), one[1].name))
@@ -118,9 +118,9 @@ def symptom_table(verdict: Verdict, fault: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["side", "bits", "letter", "state", "symptom", "source"])
 
 
-def fault_html(verdict: Verdict, fault: int) -> str:
+def fault_html(verdict: Diagnosis, fault: int) -> str:
     """Return a description of the fault: its score, mechanism, symptoms not checked yet, check and remedy."""
-    declared, decided = KINDS[fault], {symptom.name for symptom in verdict.symptoms}
+    declared, decided = FAULT_CATALOGUE[fault], {symptom.name for symptom in verdict.symptoms}
     return render(
         _FAULT,
         number=fault,
@@ -128,21 +128,21 @@ def fault_html(verdict: Verdict, fault: int) -> str:
         fault=declared,
         total=score(declared, verdict.symptoms),
         named=fault in verdict.named,
-        open="; ".join(SYMPTOMS[name].text for name in declared.expects if name not in decided),
+        open="; ".join(SYMPTOMS[name].text for name in sorted(declared.always) if name not in decided),
     )
 
 
-def verdict_html(verdict: Verdict) -> str:
+def verdict_html(verdict: Diagnosis) -> str:
     """Return the verdict and the next check."""
     return render(_VERDICT, verdict=verdict)
 
 
-def without_evidence(verdict: Verdict, letters: Collection[str]) -> Verdict:
+def without_evidence(verdict: Diagnosis, letters: Collection[str]) -> Diagnosis:
     """Return the verdict from the same symptoms except those of the evidence types `letters`."""
     return judge([s for s in verdict.symptoms if s.letter not in letters], verdict.predictions)
 
 
-def faults_by_rank(verdict: Verdict) -> list[tuple[str, int]]:
+def faults_by_rank(verdict: Diagnosis) -> list[tuple[str, int]]:
     """Return all faults as (label, number): first the ranking, then the others by number."""
-    ranked = [one.kind for one in verdict.ranking]
-    return [(f"{fault} {FAULTS[fault]}", fault) for fault in dict.fromkeys([*ranked, *sorted(KINDS)])]
+    ranked = [one.fault for one in verdict.ranking]
+    return [(f"{fault} {FAULTS[fault]}", fault) for fault in dict.fromkeys([*ranked, *sorted(FAULT_CATALOGUE)])]

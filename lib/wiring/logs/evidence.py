@@ -8,7 +8,7 @@ counting rule, its sample size and, where known, its 95 % interval. Everything i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
@@ -20,68 +20,75 @@ Positive = Annotated[float, Field(gt=0)]
 Phase = Literal["prefill", "verify", "draft_extend"]
 Value = bool | int | float | str
 
-CONDITIONS: dict[str, str] = {
-    "cached": "the prompt's prefix was in the cache (true) or the cache was empty (false)",
-    "prefix_cache": "the server's prefix cache is on (true) or switched off (false)",
-    "prompt_tokens": "length of the prompt in tokens (for a bucket its upper end)",
-    "batch": "requests that run at the same time",
-    "temperature": "sampling temperature",
-    "hours": "hours since the server's start",
-    "after_chunk": "the first round after a prefill in several chunks (true), or a later one (false)",
-    "chunked": "prefill in several chunks (true) or in one (false)",
-    "handed_over": "the request came from a prefill server (true), or one server did both (false)",
-    "first_round": "the first round after the prefill (true), or later ones (false)",
-    "cuda_graphs": "CUDA graphs on (true) or eager (false)",
-    "tp": "tensor parallel size",
-    "dp": "data parallel size of the attention",
-    "pp": "pipeline stages",
-    "fused_all_reduce": "all-reduce fused with the norm (true) or not (false)",
-    "topk": "branches per draft step",
-    "steps": "draft steps per round",
-    "draft_tokens": "tokens verified per round, root included",
-    "engine": "name of the engine",
-    "version": "version of the engine",
-    "attention_backend": "name of the attention backend",
-    "draft_kv_dtype": "dtype of the draft's KV cache",
-    "target_quantisation": "quantisation of the target, or none",
-    "draft_quantisation": "quantisation of the draft, or none",
-    "domain": "what the text is about: chat, code, Chinese, ...",
-    "images": "prompts with images (true) or text alone (false)",
-    "template": "prompts in the chat template (true) or raw (false)",
-    "prompts": "name of the prompt set",
-    "head": "name of the draft, where two drafts are compared on the same server",
-    "draft_experts": "how many experts a verify step reads, or another name of a cost arm",
-    "server": "drafts of the running server (true), or of the draft alone along the same text (false): a replay",
-    "acceptance_rule": "how a draft is accepted: strict match, rejection sampling, ...",
+
+class Meaning(NamedTuple):
+    """Type of a condition's or a fact's value, and what it means."""
+
+    type: type
+    text: str
+
+
+CONDITIONS: dict[str, Meaning] = {
+    "cached": Meaning(bool, "the prompt's prefix was in the cache (true) or the cache was empty (false)"),
+    "prefix_cache": Meaning(bool, "the server's prefix cache is on (true) or off (false)"),
+    "prompt_tokens": Meaning(float, "length of the prompt in tokens (for a bucket its upper end)"),
+    "batch": Meaning(float, "concurrent requests"),
+    "temperature": Meaning(float, "sampling temperature"),
+    "hours": Meaning(float, "hours since the server's start"),
+    "after_chunk": Meaning(bool, "the first round after a prefill in several chunks (true), or a later one (false)"),
+    "chunked": Meaning(bool, "prefill in several chunks (true) or in one (false)"),
+    "handed_over": Meaning(bool, "another server ran the prefill (true), or one server did both (false)"),
+    "first_round": Meaning(bool, "the first round after the prefill (true), or later ones (false)"),
+    "cuda_graphs": Meaning(bool, "CUDA graphs on (true) or eager (false)"),
+    "tp": Meaning(float, "tensor parallel size"),
+    "dp": Meaning(float, "data parallel size of the attention"),
+    "pp": Meaning(float, "pipeline stages"),
+    "fused_all_reduce": Meaning(bool, "all-reduce is fused with the norm (true) or not (false)"),
+    "topk": Meaning(float, "branches per draft step"),
+    "steps": Meaning(float, "draft steps per round"),
+    "draft_tokens": Meaning(float, "tokens verified per round, root included"),
+    "engine": Meaning(str, "name of the engine"),
+    "version": Meaning(str, "version of the engine"),
+    "attention_backend": Meaning(str, "name of the attention backend"),
+    "draft_kv_dtype": Meaning(str, "dtype of the draft's KV cache"),
+    "target_quantisation": Meaning(str, "quantization of the target, or none"),
+    "draft_quantisation": Meaning(str, "quantization of the draft, or none"),
+    "domain": Meaning(str, "topic of the text: chat, code, Chinese, ..."),
+    "images": Meaning(bool, "prompts with images (true) or text only (false)"),
+    "template": Meaning(bool, "prompts in the chat template (true) or raw (false)"),
+    "prompts": Meaning(str, "name of the prompt set"),
+    "head": Meaning(str, "name of the draft, where two drafts are compared on the same server"),
+    "draft_experts": Meaning(str, "number of experts that a verify step reads, or another name of a cost arm"),
+    "server": Meaning(
+        bool, "drafts of the running server (true), or of the draft alone on the same text (false): a replay"
+    ),
+    "acceptance_rule": Meaning(str, "how a draft is accepted: strict match, rejection sampling, ..."),
 }
 
 
-_NUMBERS = frozenset("prompt_tokens batch temperature hours tp dp pp topk steps draft_tokens".split())
-
-
-def _known_condition(name: str) -> str:
-    if name not in CONDITIONS:
-        raise ValueError(f"unknown condition {name}; known are {', '.join(CONDITIONS)}")
+def _known(name: str, names: Mapping[str, Meaning], what: str) -> str:
+    if name not in names:
+        raise ValueError(f"unknown {what} {name}; known are {', '.join(names)}")
     return name
-
-
-def _known_conditions(condition: Mapping[str, Value]) -> Mapping[str, Value]:
-    for name, value in condition.items():
-        _known_condition(name)
-        _check_type(name, value, float if name in _NUMBERS else bool if "(true)" in CONDITIONS[name] else str)
-    return dict(sorted(condition.items()))
 
 
 def _check_type(name: str, value: Value, wanted: type) -> None:
     """Reject a number for a truth value and the like; a name may be written as a number."""
-    is_bool, is_number = isinstance(value, bool), isinstance(value, int | float) and not isinstance(value, bool)
-    if (wanted is bool and not is_bool) or (wanted is float and not is_number) or (wanted is str and is_bool):
+    is_bool = isinstance(value, bool)
+    fits = {bool: is_bool, float: isinstance(value, int | float) and not is_bool, str: not is_bool}
+    if not fits[wanted]:
         words = {bool: "true or false", float: "a number", str: "a name"}[wanted]
         raise ValueError(f"{name} must be {words}, not {value!r}")
 
 
+def _check_conditions(condition: Mapping[str, Value]) -> Mapping[str, Value]:
+    for name, value in condition.items():
+        _check_type(name, value, CONDITIONS[_known(name, CONDITIONS, "condition")].type)
+    return dict(sorted(condition.items()))
+
+
 # conditions that a number was measured under
-Condition = Annotated[Mapping[str, Value], AfterValidator(_known_conditions)]
+Condition = Annotated[Mapping[str, Value], AfterValidator(_check_conditions)]
 
 
 class Record(BaseModel):
@@ -187,7 +194,7 @@ class Difference(Record):
     `p_value`: share of relabelings that differ as much. `condition`: what both arms share.
     """
 
-    by: Annotated[str, AfterValidator(_known_condition)]
+    by: Annotated[str, AfterValidator(lambda name: _known(name, CONDITIONS, "condition"))]
     a: Value
     b: Value
     accept_length_a: float
@@ -218,23 +225,16 @@ class Speed(Record):
     condition: Condition = Field(default_factory=dict)
 
 
-def _known_fact(name: str) -> str:
-    if name not in FACTS:
-        raise ValueError(f"unknown fact {name}; known are {', '.join(FACTS)}")
-    return name
-
-
 class Fact(Record):
     """An observation that no other record holds; names and meanings in `FACTS`. `letter`: its kind of evidence."""
 
     letter: Literal["L", "T", "S", "C", "P", "R"]
-    name: Annotated[str, AfterValidator(_known_fact)]
+    name: Annotated[str, AfterValidator(lambda name: _known(name, FACTS, "fact"))]
     value: Value
 
     @model_validator(mode="after")
     def _value_of_its_type(self) -> Fact:
-        meaning = FACTS[self.name]
-        _check_type(self.name, self.value, bool if "(bool)" in meaning else str if "(str)" in meaning else float)
+        _check_type(self.name, self.value, FACTS[self.name].type)
         if self.name == "draft_departs_at" and self.value not in DRAFT_PARTS:
             raise ValueError(f"draft_departs_at must be one of {', '.join(DRAFT_PARTS)}, not {self.value!r}")
         return self
@@ -243,42 +243,47 @@ class Fact(Record):
 # parts of a draft's forward, in order of computation
 DRAFT_PARTS = ("embedding", "weights", "norm", "rotation", "attention", "residual", "cache rows", "map", "nothing")
 
-FACTS: dict[str, str] = {
-    "outputs_equal_plain": "with the draft the server writes the same greedy text as without (bool)",
-    "text_broken": "the text itself is garbage, for example '!!!!' (bool)",
-    "unique_bigram_share": "distinct bigrams of the measured text over all of them (0..1)",
-    "prompts": "how many different prompts a benchmark used (int)",
-    "prompts_templated": "the benchmark applied the chat template (bool)",
-    "warmed_up": "the benchmark warmed the server up before it measured (bool)",
-    "random_prompts": "the benchmark's prompts are random token ids (bool)",
-    "drafted_ids_share_top": "share of the most frequent id among the drafted ids (0..1)",
-    "drafted_ids_low": "share of drafted ids below draft_vocab_size (0..1)",
-    "nonfinite_logits": "logits or states held NaN or infinity (bool)",
-    "embedding_equals_target": "the draft's embedding equals the target's (bool)",
-    "embedding_cosine": "mean row cosine of the draft's embedding and the target's",
-    "embedding_ranks_agree": "all ranks use the same embedding (bool)",
-    "map_present": "the checkpoint holds d2t or t2d (bool)",
-    "map_changed": "d2t differs from the map the lm_head was trained with (bool)",
-    "map_coverage": "share of served tokens that the draft vocabulary covers (0..1)",
-    "tensors_unused": "tensors of the checkpoint that the engine does not read (int)",
-    "load_quantisation": "quantisation of the draft in the server's load line (str)",
-    "loss_mask_tokens": "mean number of tokens per sample that the loss mask names (float)",
-    "mask_aligned": "the loss mask is shifted together with the labels (bool)",
-    "templates_equal": "rendered training prompt and serving prompt have the same tokens (bool)",
-    "target_changed": "the served target is not the one that the draft was trained on (bool)",
-    "map_from_training": "the draft vocabulary is by frequency (bool); false: it is the first ids",
-    "other_engine_fine": "the same draft and target have a good accept length in another engine (bool)",
-    "other_head_fine": "another draft of the same kind has a good accept length on the same server (bool)",
-    "spec_algorithm": "the algorithm that the server was started with (str)",
-    "draft_architecture": "the draft's architecture (str)",
-    "cosine_falls_with_depth": "slot cosine falls smoothly with the boundary's depth (bool)",
-    "first_answer_position_low": "accuracy at the first generated position alone is far below the rest (bool)",
-    "restart_cures": "a restart or an emptied cache brings the accept length back (bool)",
-    "lint_made": "`wiring lint` saw draft, target and engine: what it did not find of their files is not there (bool)",
-    "fc_slots": "states that fc takes, by its weight's shape (int)",
-    "fc_slots_served": "states that the engine builds fc for, or feeds it (int)",
-    "draft_departs_at": "first part of the engine's draft that differs from a reference forward of the same head on "
-    f"the same inputs: {', '.join(DRAFT_PARTS)} (str)",
+FACTS: dict[str, Meaning] = {
+    "outputs_equal_plain": Meaning(bool, "the server writes the same greedy text with and without the draft"),
+    "text_broken": Meaning(bool, "the generated text is garbage, for example '!!!!'"),
+    "unique_bigram_share": Meaning(float, "distinct bigrams of the measured text over all of them (0..1)"),
+    "prompts": Meaning(float, "number of different prompts of a benchmark"),
+    "prompts_templated": Meaning(bool, "the benchmark applied the chat template"),
+    "warmed_up": Meaning(bool, "the benchmark warmed up the server before it measured"),
+    "random_prompts": Meaning(bool, "the benchmark's prompts are random token ids"),
+    "drafted_ids_share_top": Meaning(float, "share of the most frequent id among the drafted ids (0..1)"),
+    "drafted_ids_low": Meaning(float, "share of drafted ids below draft_vocab_size (0..1)"),
+    "nonfinite_logits": Meaning(bool, "logits or states held NaN or infinity"),
+    "embedding_equals_target": Meaning(bool, "the draft's embedding equals the target's"),
+    "embedding_cosine": Meaning(float, "mean row cosine of the draft's embedding and the target's"),
+    "embedding_ranks_agree": Meaning(bool, "all ranks use the same embedding"),
+    "map_present": Meaning(bool, "the checkpoint holds d2t or t2d"),
+    "map_changed": Meaning(bool, "d2t differs from the map the lm_head was trained with"),
+    "map_coverage": Meaning(float, "share of served tokens that the draft vocabulary covers (0..1)"),
+    "tensors_unused": Meaning(float, "tensors of the checkpoint that the engine does not read"),
+    "load_quantisation": Meaning(str, "quantization of the draft in the server's load line"),
+    "loss_mask_tokens": Meaning(float, "mean number of tokens per sample that the loss mask selects"),
+    "mask_aligned": Meaning(bool, "the loss mask is shifted together with the labels"),
+    "templates_equal": Meaning(bool, "rendered training prompt and serving prompt have the same tokens"),
+    "target_changed": Meaning(bool, "the served target is not the one that the draft was trained on"),
+    "map_from_training": Meaning(bool, "the draft vocabulary is chosen by frequency; false: it is the first ids"),
+    "other_engine_fine": Meaning(bool, "the same draft and target have a good accept length in another engine"),
+    "other_head_fine": Meaning(bool, "another EAGLE-3 draft has a good accept length on the same server"),
+    "spec_algorithm": Meaning(str, "the algorithm that the server was started with"),
+    "draft_architecture": Meaning(str, "the draft's architecture"),
+    "cosine_falls_with_depth": Meaning(bool, "slot cosine falls smoothly with the boundary's depth"),
+    "first_answer_position_low": Meaning(bool, "accuracy at the first generated position alone is far below the rest"),
+    "restart_cures": Meaning(bool, "a restart or an emptied cache restores the accept length"),
+    "lint_made": Meaning(
+        bool, "`wiring lint` read draft, target and engine, so what it did not report about their files is absent"
+    ),
+    "fc_slots": Meaning(float, "states that fc takes, by the shape of its weight"),
+    "fc_slots_served": Meaning(float, "states that the engine builds fc for, or feeds it"),
+    "draft_departs_at": Meaning(
+        str,
+        "first part of the engine's draft that differs from a reference forward on the same inputs: "
+        + ", ".join(DRAFT_PARTS),
+    ),
 }
 
 

@@ -11,6 +11,7 @@ from wiring.bench.arm_results import ArmResult
 from wiring.bench.measurement import ArgumentRow, Machine
 from wiring.capture.matching import SlotMatch
 from wiring.capture.served_accuracy import PairedDepth
+from wiring.diagnosis.verdict import Verdict
 from wiring.patch.fix_kinds import ApplyTo
 from wiring.workbook.check import Claim
 
@@ -143,16 +144,6 @@ class RungRow(Artefact):
     assumes: str
 
 
-class VerdictRow(Artefact):
-    """A verdict: the kinds of fault named, those not told apart, in a sentence, and what to check next."""
-
-    named: tuple[int, ...]
-    candidates: tuple[int, ...]
-    enough_evidence: bool
-    summary: str
-    next_check: str
-
-
 class Rebenchmark(Concluding):
     """Notebook 05: plain, as served and cured in one run, the prediction, the ladder and the two verdicts."""
 
@@ -167,8 +158,8 @@ class Rebenchmark(Concluding):
     prediction: PredictionRow
     replayed_acceptance_by_position: tuple[float, ...]
     ladder: tuple[RungRow, ...] = ()
-    verdict: VerdictRow | None = None  # of the draft as served
-    verdict_cured: VerdictRow | None = None
+    verdict: Verdict | None = None  # of the draft as served
+    verdict_cured: Verdict | None = None
 
 
 ARTEFACTS: dict[str, type[Concluding]] = {

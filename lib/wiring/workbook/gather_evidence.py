@@ -8,7 +8,7 @@ from pathlib import Path
 from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.bench.arm_results import ArmResult
 from wiring.capture.matching import SlotMatch
-from wiring.diagnosis.symptoms.slot_symptoms import DRIFTED, PARTIAL
+from wiring.diagnosis.slot_symptoms import DRIFTED, PARTIAL
 from wiring.errors import WiringError
 from wiring.layers import Phase
 from wiring.logs.evidence import Acceptance, Accuracy, Argument, Evidence, Fact, Record, Setting, Slot, Speed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from wiring.bench.measurement import Machine
+from wiring.diagnosis.verdict import Verdict
 from wiring.workbook.artefacts import (
     Accuracy,
     Artefact,
@@ -14,7 +15,6 @@ from wiring.workbook.artefacts import (
     Rebenchmark,
     RungRow,
     Throughput,
-    VerdictRow,
 )
 from wiring.workbook.check import Claim
 
@@ -79,8 +79,8 @@ class Summary(Artefact):
     lossless: bool = Field(description="every arm gave the same token ids on every prompt")
     arguments: Arguments
     ladder: tuple[RungRow, ...] = Field(description="from today's rate to the limit, one cause at a time")
-    verdict: VerdictRow | None = Field(description="kinds of fault named in the draft as served")
-    verdict_cured: VerdictRow | None = Field(description="the same for the cured draft")
+    verdict: Verdict | None = Field(description="kinds of fault named in the draft as served")
+    verdict_cured: Verdict | None = Field(description="the same for the cured draft")
     conclusions: tuple[Claim, ...]
 
 

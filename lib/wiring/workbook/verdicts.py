@@ -6,14 +6,9 @@ from dataclasses import fields
 
 from wiring.bench.speedup_breakdown import Ladder
 from wiring.diagnosis.verdict import Verdict
-from wiring.workbook.artefacts import RungRow, VerdictRow
+from wiring.workbook.artefacts import RungRow
 from wiring.workbook.check import Claim, equals
 from wiring.workbook.profile import Expected
-
-
-def verdict_row(verdict: Verdict) -> VerdictRow:
-    """What an artefact keeps of a verdict."""
-    return VerdictRow(**{name: getattr(verdict, name) for name in VerdictRow.model_fields})
 
 
 def rung_rows(ladder: Ladder) -> tuple[RungRow, ...]:

@@ -1,6 +1,6 @@
 """Evidence in a line: accuracies of a draft alone, acceptance under a condition, and what was read from it."""
 
-from wiring.diagnosis.symptoms import symptoms_of
+from wiring.diagnosis.find_symptoms import symptoms_of
 from wiring.logs.evidence import Acceptance, Accuracy, Evidence
 
 

@@ -5,8 +5,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wiring.diagnosis.faults import KINDS
-from wiring.diagnosis.symptoms import SYMPTOMS, Symptom, symptoms_of
+from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE
+from wiring.diagnosis.find_symptoms import symptoms_of
+from wiring.diagnosis.symptom_table import SYMPTOMS, Symptom
 from wiring.diagnosis.verdict import MARGIN, NAMED, diagnose, judge, score
 from wiring.logs.evidence import (
     Acceptance,
@@ -182,14 +183,14 @@ def test_the_order_of_the_symptoms_changes_nothing(found, seed):
 
 def place(verdict, kind):
     """The kind's place in the ranking, beyond all where it is not in it."""
-    kinds = [candidate.kind for candidate in verdict.ranking]
-    return kinds.index(kind) if kind in kinds else len(KINDS)
+    kinds = [candidate.fault for candidate in verdict.ranking]
+    return kinds.index(kind) if kind in kinds else len(FAULT_CATALOGUE)
 
 
 @FAST
-@given(symptoms(), st.sampled_from(sorted(KINDS)), st.data())
+@given(symptoms(), st.sampled_from(sorted(FAULT_CATALOGUE)), st.data())
 def test_one_more_symptom_of_a_fault_never_lowers_its_place(found, kind, data):
-    open_ = sorted(KINDS[kind].causes - {s.name for s in found})
+    open_ = sorted(FAULT_CATALOGUE[kind].causes - {s.name for s in found})
     more = data.draw(st.sampled_from(open_))
     added = Symptom(more, True, data.draw(st.sampled_from([0.5, 0.8, 1.0])), "P", more, "test")
     assert place(judge([*found, added]), kind) <= place(judge(found), kind)
@@ -268,10 +269,12 @@ def test_only_what_leads_clearly_is_named(evidence):
     found = symptoms_of(evidence)
     if not verdict.named:
         return
-    first = KINDS[verdict.named[0]]
+    first = FAULT_CATALOGUE[verdict.named[0]]
     own = {s.name for s in found if s.present} & first.causes
     assert own and score(first, found, own) >= NAMED
     assert all(
-        score(first, found, own) - score(rival, found, own) >= MARGIN for rival in KINDS.values() if rival is not first
+        score(first, found, own) - score(rival, found, own) >= MARGIN
+        for rival in FAULT_CATALOGUE.values()
+        if rival is not first
     )
     assert verdict.enough_evidence

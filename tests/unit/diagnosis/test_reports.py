@@ -88,7 +88,7 @@ def test_a_report_says_where_it_comes_from_and_how_it_reads(name):
 @pytest.mark.parametrize("name", sorted(DECIDED))
 def test_the_stated_cause_is_first(name):
     verdict = diagnose(read_evidence(REPORTS / f"{name}.json"))
-    assert verdict.ranking[0].kind == DECIDED[name], verdict.summary
+    assert verdict.ranking[0].fault == DECIDED[name], verdict.summary
     assert DECIDED[name] in verdict.named, verdict.summary
 
 

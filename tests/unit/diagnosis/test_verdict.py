@@ -3,7 +3,7 @@
 import pytest
 from evidence_builders import alone, measured
 
-from wiring.diagnosis.symptoms import SYMPTOMS, Symptom
+from wiring.diagnosis.symptom_table import SYMPTOMS, Symptom
 from wiring.diagnosis.verdict import diagnose, judge
 from wiring.logs.evidence import Evidence, Fact, Lint, Setting, Slot, Speed
 
@@ -46,7 +46,7 @@ def test_a_healthy_server_has_no_fault():
 def test_a_negative_result_is_a_result():
     verdict = diagnose(Evidence(**HEALTHY, speed=speed(0.010, 0.031)))
     assert verdict.named == (24,)
-    assert verdict.summary.startswith("The wiring is right; the rest is round cost (kind 24). A round costs 3.10 plain")
+    assert "A round costs 3.10 plain steps" in verdict.summary
 
 
 def test_two_faults_at_once_are_both_named():
@@ -98,7 +98,7 @@ def test_a_fall_with_the_temperature_asks_for_the_rule_in_force():
     # any rule accepts less at a higher temperature, for the target itself is less sure
     arms = (measured(3.0, 4000, temperature=0.0), measured(1.9, 4000, temperature=1.0))
     verdict = diagnose(Evidence(acceptance=arms))
-    assert verdict.named == () and verdict.candidates == (20,) and verdict.ranking[0].kind == 20
+    assert verdict.named == () and verdict.candidates == (20,) and verdict.ranking[0].fault == 20
     assert "differs_between_acceptance_rules" in verdict.check.decides
 
 
@@ -122,13 +122,13 @@ def test_the_next_check_is_not_one_that_was_made():
 
 def test_proof_that_the_layout_is_right_speaks_against_a_warning():
     warning = Lint(source="lint", kind=1, severity="warning", evidence="default layers are assumed")
-    (row,) = [c for c in diagnose(Evidence(lint=(warning,))).ranking if c.kind == 1]
+    (row,) = [c for c in diagnose(Evidence(lint=(warning,))).ranking if c.fault == 1]
     assert row.score == pytest.approx(2)
-    assert all(c.kind != 1 for c in diagnose(Evidence(**HEALTHY, lint=(warning,))).ranking)
+    assert all(c.fault != 1 for c in diagnose(Evidence(**HEALTHY, lint=(warning,))).ranking)
 
 
 def test_a_score_is_the_sum_of_its_bits():
     found = [Symptom(n, True, 0.5, SYMPTOMS[n].letter, n, "test") for n in ("ranks_differ", "falls_with_tp")]
-    (row,) = [c for c in judge(found).ranking if c.kind == 4]
+    (row,) = [c for c in judge(found).ranking if c.fault == 4]
     assert row.score == pytest.approx(sum(SYMPTOMS[s.name].present for s in found) / 2)
     assert [said.symptom.name for said in row.speaks_for] == ["ranks_differ", "falls_with_tp"]

@@ -7,7 +7,7 @@ import pytest
 from panel_parts import inside
 
 from wiring.diagnosis.evidence_file import read_evidence
-from wiring.diagnosis.faults import KINDS
+from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE
 from wiring.diagnosis.verdict import diagnose
 from wiring.figures import evidence_board as board
 from wiring.figures import evidence_panel
@@ -52,7 +52,7 @@ def test_every_evidence_type_has_a_row_and_missing_ones_name_their_check(cases, 
 
 
 def test_table_and_bars_include_every_named_fault(cases, verdict):
-    ranked = [one.kind for one in verdict.ranking]
+    ranked = [one.fault for one in verdict.ranking]
     assert verdict.named == (1, 21) and ranked.index(21) >= 5
     table = board.verdict_table(verdict)
     assert list(table.index) == [*ranked[:5], 21] and list(table.index[table["named"]]) == [1, 21]
@@ -77,8 +77,8 @@ def test_an_empty_ranking_is_a_text_without_axes(cases):
 
 
 def test_the_symptoms_of_every_fault_are_those_that_the_verdict_counted(verdict):
-    counted = {one.kind: one for one in verdict.ranking}
-    for fault in KINDS:
+    counted = {one.fault: one for one in verdict.ranking}
+    for fault in FAULT_CATALOGUE:
         table = board.symptom_table(verdict, fault)
         assert set(table["side"]) <= {"for", "against"}
         if fault in counted:
@@ -87,13 +87,13 @@ def test_the_symptoms_of_every_fault_are_those_that_the_verdict_counted(verdict)
         else:
             assert table["bits"].sum() <= 0.1  # else it would be ranked
     words = html.unescape(board.fault_html(verdict, 1)).replace("<code>", "`").replace("</code>", "`")
-    assert "named" in words and KINDS[1].remedy in words and str(KINDS[1].check) in words
+    assert "named" in words and FAULT_CATALOGUE[1].remedy in words and str(FAULT_CATALOGUE[1].check) in words
 
 
 def test_all_25_faults_can_be_chosen_best_first(verdict):
     faults = [number for _, number in board.faults_by_rank(verdict)]
     assert sorted(faults) == list(range(1, 26))
-    assert faults[: len(verdict.ranking)] == [one.kind for one in verdict.ranking]
+    assert faults[: len(verdict.ranking)] == [one.fault for one in verdict.ranking]
 
 
 def find(box, widget_type):

@@ -13,13 +13,13 @@ import plotly.graph_objects as go
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from wiring.diagnosis.verdict import Verdict
 from wiring.errors import WiringError
 from wiring.figures import open_page as browser
 from wiring.figures.conclusions import conclude
 from wiring.figures.notebook_page import PANEL, PLOTLY, WIDGET, figures_in, notebook_html
 from wiring.figures.report import write_report
 from wiring.workbook import check
-from wiring.workbook.artefacts import VerdictRow
 from wiring.workbook.case import RECORDED
 from wiring.workbook.run_notebooks import WORKBOOK
 from wiring.workbook.workbook_run import NOTEBOOKS
@@ -199,9 +199,7 @@ def test_rates_of_two_measurements_are_told_apart_before_they_are_shown(run):
 
 def test_an_undone_proof_and_the_verdict_are_said(five):
     rest = dict(named=(), candidates=(), enough_evidence=True, next_check="")
-    named = {
-        key: VerdictRow(**rest, summary=text) for key, text in (("verdict", "Kind 1."), ("verdict_cured", "None."))
-    }
+    named = {key: Verdict(**rest, summary=text) for key, text in (("verdict", "Kind 1."), ("verdict_cured", "None."))}
     five["04_patch"] = five["04_patch"].model_copy(update={"undone": False})
     five["05_rebenchmark"] = five["05_rebenchmark"].model_copy(update=named)
     *_, patch, result = conclude(*five.values())

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wiring.diagnosis.symptoms import complete
+from wiring.diagnosis.find_symptoms import normalise_evidence
 from wiring.logs import pool, read_lines, scan, understood
 from wiring.logs.evidence import Acceptance, Accuracy, Argument, Evidence
 
@@ -88,7 +88,7 @@ def test_spoilt_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, ver
 
 def test_every_kind_of_record_has_its_place_in_evidence():
     training = "epoch=0 step=42 train_loss=5.543119 train_acc=0.104492 train_tau_sim=1.2137 lr=8.934e-05"
-    whole = complete(Evidence(log=(training, DECODE[-1])))
+    whole = normalise_evidence(Evidence(log=(training, DECODE[-1])))
     assert isinstance(whole.accuracy[0], Accuracy) and len(whole.acceptance) == 1
 
 

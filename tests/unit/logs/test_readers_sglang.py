@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wiring.diagnosis.symptoms import complete
+from wiring.diagnosis.find_symptoms import normalise_evidence
 from wiring.engines.sglang_metrics import rate_rule
 from wiring.logs import pool, read_lines, scan
 from wiring.logs.evidence import Acceptance, Argument, Evidence, Fact, Speed
@@ -164,7 +164,7 @@ def test_a_case_that_says_its_steps_is_believed_before_what_a_rate_gave():
     given = {"source": "read-log", "accept_length": 2.25, "proposed": 7}
 
     def proposed(record, **setting):
-        (found,) = complete(Evidence(acceptance=[record], setting=setting)).acceptance
+        (found,) = normalise_evidence(Evidence(acceptance=[record], setting=setting)).acceptance
         return found.proposed
 
     assert proposed(given, steps=5, topk=4) == 5

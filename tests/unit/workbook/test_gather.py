@@ -61,7 +61,7 @@ def test_the_recorded_run_has_the_wrong_layers_and_after_its_cure_no_fault():
     folder = RECORDED / "cpu-tiny"
     served = diagnose(evidence_of_run(folder))
     assert served.named[0] == 1 and set(served.named) <= {1, 21}
-    assert served.ranking[0].kind == 1
+    assert served.ranking[0].fault == 1
     by_side = {p.by.side: p for p in served.predictions}
     assert by_side["T"].below is True and by_side["S"].below is not True
     assert any(said.symptom.name == "served_accuracy_low" for said in served.ranking[0].speaks_for)

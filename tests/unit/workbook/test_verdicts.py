@@ -5,14 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from wiring.bench.round_cost import Estimate
 from wiring.bench.speedup_breakdown import Served, ladder
-from wiring.diagnosis.verdict import diagnose
+from wiring.diagnosis.verdict import Verdict, diagnose
 from wiring.engines.sglang import Speculation
 from wiring.logs.evidence import Evidence
 from wiring.workbook.profile import Expected
-from wiring.workbook.verdicts import rung_rows, verdict_claims, verdict_row
+from wiring.workbook.verdicts import rung_rows, verdict_claims
 
 
 def _named(*kinds: int):
@@ -35,10 +36,12 @@ def test_claims_hold_when_the_named_kinds_are_the_expected_ones(as_served, cured
     assert tuple(claim.holds for claim in claims) == holds
 
 
-def test_no_evidence_is_kept_as_no_verdict():
-    row = verdict_row(diagnose(Evidence()))
-    assert (row.named, row.enough_evidence) == ((), False)
-    assert row.next_check
+def test_an_artefact_keeps_the_verdict_without_its_reasons():
+    kept = TypeAdapter(Verdict).dump_python(diagnose(Evidence()), mode="json")
+    assert list(kept) == ["named", "candidates", "enough_evidence", "summary", "next_check"]
+    assert (kept["named"], kept["enough_evidence"]) == ([], False) and kept["next_check"]
+    with pytest.raises(ValidationError):
+        TypeAdapter(Verdict).validate_python({**kept, "from_another_release": 1})
 
 
 def test_rungs_keep_their_setting_and_rates():

@@ -51,7 +51,7 @@ class Case:
     @property
     def ranked(self) -> tuple[int, ...]:
         """The verdict's kinds, best first."""
-        return tuple(candidate.kind for candidate in self.verdict.ranking)
+        return tuple(candidate.fault for candidate in self.verdict.ranking)
 
 
 class Cases:

@@ -6,7 +6,7 @@ from healthy_servers import HEALTHY
 from planting import healthy
 from reference_forward import departs_at
 
-from wiring.diagnosis.faults import KINDS
+from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE
 from wiring.diagnosis.verdict import diagnose
 from wiring.engines.faults import FAULTS
 from wiring.logs.evidence import Fact
@@ -28,7 +28,7 @@ def in_first_two(case: Case) -> bool:
         return True
     if planted not in ranked or case.verdict.check is None:
         return False
-    return bool(set(case.verdict.check.decides) & (KINDS[planted].causes ^ KINDS[ranked[0]].causes))
+    return bool(set(case.verdict.check.decides) & (FAULT_CATALOGUE[planted].causes ^ FAULT_CATALOGUE[ranked[0]].causes))
 
 
 def told(case: Case) -> str:
