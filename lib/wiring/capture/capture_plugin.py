@@ -1,18 +1,18 @@
-"""The capture's hooks in the SGLang server: where the target's states pass by, outside every CUDA graph.
+"""Hook the SGLang server where the target's states pass, outside every CUDA graph.
 
-Loaded by SGLang through the entry point `wiring_capture`, and only where WIRING_CAPTURE_DIR is set. It stands around
-a few functions, reads their arguments and calls them unchanged (SGLang 0.5.23, `srt/plugins/hook_registry.py`):
+SGLang loads this through the entry point `wiring_capture`, only if WIRING_CAPTURE_DIR is set. The hooks read the
+arguments of a few functions and call them unchanged (SGLang 0.5.23, `srt/plugins/hook_registry.py`):
 
-- `ModelRunner.forward` (`srt/model_executor/model_runner.py`) of the draft, whose `forward_batch.spec_info` holds what
-  `fc` is fed: in PREFILL always, in DRAFT_EXTEND where no graph is replayed. It stands outside the prefill graphs,
-  which are on by default on a GPU and put a replay in the place of the draft model's own forward;
-- `EAGLEDraftExtendCudaGraphRunner.execute`, which DRAFT_EXTEND goes through where a graph is replayed;
-- `eagle_sample` (`srt/speculative/eagle_utils.py`), which is handed what the target's verify forward put out, for all
-  nodes of the tree and before the accepted path is moved to the front: VERIFY;
-- with WIRING_CAPTURE_DRAFTS=1 `EagleDraftWorker.draft`, whose result is the round's tree as the target will verify it.
+- `ModelRunner.forward` (`srt/model_executor/model_runner.py`) of the draft, whose `forward_batch.spec_info` holds the
+  input of `fc`: always in PREFILL, in DRAFT_EXTEND if no graph is replayed. It is outside the prefill graphs, which are
+  on by default on a GPU and replace the draft model's own forward;
+- `EAGLEDraftExtendCudaGraphRunner.execute`, which runs DRAFT_EXTEND if a graph is replayed;
+- `eagle_sample` (`srt/speculative/eagle_utils.py`), which receives the output of the target's verify forward for all
+  nodes of the tree, before the accepted path is moved to the front: VERIFY;
+- with WIRING_CAPTURE_DRAFTS=1 `EagleDraftWorker.draft`, which returns the round's tree as the target will verify it.
 
-All of them were seen to work on a CPU server, except the graph runner, which a CPU server does not have. On a GPU they
-are read from the source only: should a phase be missing there, `capture_summary` says so and why.
+All of them are tested on a CPU server, except the graph runner, which exists only on a GPU. If a phase is missing
+there, `folder_summary` gives the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DRAFT = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft"
 
 
 def register() -> None:
-    """Hook the forwards by SGLang's own hook registry. A bad setting ends the capture, not the server."""
+    """Register the hooks in SGLang's own registry. A bad setting ends the capture, not the server."""
     recorder = _recorder()
     if recorder is None:
         return
@@ -69,29 +69,26 @@ def register() -> None:
 
 
 def _recorder() -> Recorder | None:
-    """The recorder that the environment asks for; None for a setting that says nothing, which its folder then tells."""
-    folder, prefix = Path(os.environ[FOLDER]), os.environ.get(PREFIX, "")
-    bounds = {ROWS: DEFAULT_ROWS, BYTES: DEFAULT_BYTES}
-    for name in bounds:
-        asked = os.environ.get(name) or str(bounds[name])
-        if not asked.isdecimal():
-            Recorder(folder, 0).fail(f"{name} is not a whole number: {asked!r}")
-            return None
-        bounds[name] = int(asked)
+    """Return the recorder that the environment configures; None for a bad setting, which is written to its folder."""
+    folder = Path(os.environ[FOLDER])
     try:
+        bounds = [
+            int(os.environ.get(name) or default) for name, default in ((ROWS, DEFAULT_ROWS), (BYTES, DEFAULT_BYTES))
+        ]
         names = json.loads(os.environ.get(NAMES) or "[]")
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        Recorder(folder, 0).fail(f"{NAMES} is not a JSON list of request ids: {os.environ[NAMES]!r}")
+        if min(bounds) < 0 or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("bounds are whole numbers from 0, names a JSON list of request ids")
+    except ValueError as error:
+        settings = ", ".join(f"{name}={os.environ.get(name, '')}" for name in (ROWS, BYTES, NAMES))
+        Recorder(folder, 0).fail(f"{settings}: {error}")
         return None
-    return Recorder(folder, bounds[ROWS], prefix, names=names, max_bytes=bounds[BYTES])
+    return Recorder(folder, bounds[0], os.environ.get(PREFIX, ""), names=names, max_bytes=bounds[1])
 
 
 def _facts(runner: Any) -> dict[str, Any]:
-    """What decides which forwards can be seen: device, speculative algorithm, and the CUDA graphs of both halves.
+    """Return what decides which forwards can be seen: device, speculative algorithm and CUDA graphs.
 
-    `graphs` gives the backend of decode and prefill by name, "disabled" where there is none; empty if not known.
+    `graphs` is the backend of decode and prefill, "disabled" if there is none; empty if unknown.
     """
     facts = {"device": str(runner.device), "algorithm": str(getattr(runner.spec_algorithm, "name", ""))}
     if facts["device"] == "cpu":
@@ -102,4 +99,4 @@ def _facts(runner: Any) -> dict[str, Any]:
         config = get_exec().graph.cuda_graph_config
         return facts | {"graphs": {half: str(getattr(config, half).backend) for half in ("decode", "prefill")}}
     except (ImportError, AttributeError, ValueError):
-        return facts | {"graphs": {}}  # another release: the capture goes on without
+        return facts | {"graphs": {}}  # another release: capture without this fact

@@ -1,8 +1,8 @@
 """Measure a draft's accuracy on the states that a server fed it and on the states that it was trained on.
 
-Labels and rows are the same for both, so the difference comes from the states alone. If it is clear, the server captures
-the wrong states; if there is none and the server still accepts little, the fault is after the states (weights,
-vocabulary map, positions, the draft's own recurrence).
+Labels and rows are the same for both, so the difference comes from the states alone. If it is clear, the server
+captures the wrong states; if there is none and the server still accepts little, the fault is after the states
+(weights, vocabulary map, positions, the draft's own recurrence).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_capture_leaves_nine_tenths_of_the_throughput(measured):
     print(f"captured / passed by, the same server: {within:.3f}; captured / off, servers in turn: {across:.3f}")
     for folder in folders:  # the capture was at work
         summary = summarize(folder)
-        print(f"{summary} in {summary.bytes} bytes")
+        print(summary)
         assert summary.missing == () and not summary.truncated
     assert within >= LEAST_SHARE
     assert across >= LEAST_SHARE

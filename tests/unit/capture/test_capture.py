@@ -1,4 +1,4 @@
-"""The recorder on forwards as SGLang makes them, and the reader on what it wrote; no server."""
+"""The recorder on forwards with SGLang's objects, and the reader on its records; no server."""
 
 import json
 import sys
@@ -34,48 +34,48 @@ def mode(*, extend=False, after_verify=False):
 
 
 def state(position):
-    """A state that tells its position."""
+    """Return a state that holds its position."""
     return torch.full((WIDTH,), float(position))
+
+
+def forward(mode, requests, fed, positions, states, lengths, **spec):
+    """SGLang's ForwardBatch of the draft."""
+    return SimpleNamespace(
+        forward_mode=mode,
+        rids=requests,
+        input_ids=torch.tensor(fed),
+        positions=torch.tensor(positions),
+        extend_seq_lens_cpu=lengths,
+        spec_info=SimpleNamespace(hidden_states=states, **spec),
+    )
 
 
 def prefill(recorder, requests):
     """One draft forward after a prefill of several requests: (request, first position, tokens fed)."""
     positions = [first + i for _, first, fed in requests for i in range(len(fed))]
-    recorder.record(
-        SimpleNamespace(
-            forward_mode=mode(extend=True),
-            rids=[request for request, _, _ in requests],
-            input_ids=torch.tensor([t for _, _, fed in requests for t in fed]),
-            positions=torch.tensor(positions),
-            extend_seq_lens_cpu=[len(fed) for _, _, fed in requests],
-            spec_info=SimpleNamespace(hidden_states=torch.stack([state(p) for p in positions]), num_accept_tokens=None),
-        )
-    )
+    fed = [token for _, _, tokens in requests for token in tokens]
+    states = torch.stack([state(p) for p in positions])
+    lengths = [len(tokens) for _, _, tokens in requests]
+    recorder.record(forward(mode(extend=True), [r for r, _, _ in requests], fed, positions, states, lengths))
+
+
+def nodes_of(requests, nodes):
+    """Tokens, positions and states of trees of `nodes` rows: (request, first position, tokens accepted); others are rejected."""
+    tokens = [token for _, _, right in requests for token in right + [0] * (nodes - len(right))]
+    positions = [first + i for _, first, _ in requests for i in range(nodes)]
+    states = [state(first + i if i < len(right) else -1) for _, first, right in requests for i in range(nodes)]
+    return tokens, positions, torch.stack(states)
 
 
 def verify(recorder, requests, nodes=4):
-    """What the target puts out for chains: (request, first position, tokens accepted); the other nodes are rejected."""
-    rows = [
-        state(first + i) if i < len(right) else torch.full((WIDTH,), -1.0)
-        for _, first, right in requests
-        for i in range(nodes)
-    ]
+    """The output of the target for chains; see `nodes_of`."""
+    tokens, positions, states = nodes_of(requests, nodes)
+    accepted = [[nodes * i + n if n < len(r) else -1 for n in range(nodes)] for i, (_, _, r) in enumerate(requests)]
     recorder.record_verified(
-        SimpleNamespace(
-            draft_token_num=nodes, positions=torch.tensor([first + i for _, first, _ in requests for i in range(nodes)])
-        ),
+        SimpleNamespace(draft_token_num=nodes, positions=torch.tensor(positions)),
         schedule_batch([request for request, _, _ in requests]),
-        SimpleNamespace(hidden_states=torch.stack(rows)),
-        (
-            torch.tensor([t for _, _, right in requests for t in right + [0] * (nodes - len(right))]),
-            torch.tensor([len(right) for _, _, right in requests]),
-            torch.tensor(
-                [
-                    [nodes * i + n if n < len(right) else -1 for n in range(nodes)]
-                    for i, (_, _, right) in enumerate(requests)
-                ]
-            ),
-        ),
+        SimpleNamespace(hidden_states=states),
+        (torch.tensor(tokens), torch.tensor([len(right) for _, _, right in requests]), torch.tensor(accepted)),
     )
 
 
@@ -87,28 +87,12 @@ def schedule_batch(requests, idle=False):
 
 
 def draft_extend(recorder, requests, drafts=4, lengths_known=True):
-    """One draft forward after a verify: (request, first position, tokens accepted); the other rows are rejected."""
-    fed = [t for _, _, right in requests for t in right + [0] * (drafts - len(right))]
-    positions = [first + i for _, first, _ in requests for i in range(drafts)]
-    rows = [
-        state(first + i) if i < len(right) else torch.full((WIDTH,), -1.0)
-        for _, first, right in requests
-        for i in range(drafts)
-    ]
-    recorder.record(
-        SimpleNamespace(
-            forward_mode=mode(after_verify=True),
-            rids=[request for request, _, _ in requests],
-            input_ids=torch.tensor(fed),
-            positions=torch.tensor(positions),
-            extend_seq_lens_cpu=[drafts] * len(requests) if lengths_known else None,
-            spec_info=SimpleNamespace(
-                hidden_states=torch.stack(rows),
-                num_tokens_per_req=drafts,
-                num_accept_tokens=torch.tensor([len(right) for _, _, right in requests]),
-            ),
-        )
-    )
+    """One draft forward after a verify; see `nodes_of`."""
+    accepted = torch.tensor([len(right) for _, _, right in requests])
+    lengths = [drafts] * len(requests) if lengths_known else None
+    spec = {"num_tokens_per_req": drafts, "num_accept_tokens": accepted}
+    names = [request for request, _, _ in requests]
+    recorder.record(forward(mode(after_verify=True), names, *nodes_of(requests, drafts), lengths, **spec))
 
 
 def rows(record):
@@ -167,21 +151,13 @@ def test_a_fault_between_the_target_and_the_draft_shows(tmp_path):
 def test_draft_steps_trial_runs_and_health_checks_leave_no_record(tmp_path):
     recorder = Recorder(tmp_path, 100)
     states = torch.zeros(1, WIDTH)
-    step = SimpleNamespace(
-        forward_mode=mode(),
-        rids=["a"],
-        extend_seq_lens_cpu=None,
-        spec_info=SimpleNamespace(hidden_states=states),
-        input_ids=torch.tensor([1]),
-        positions=torch.tensor([0]),
-    )
-    recorder.record(step)
-    recorder.record(SimpleNamespace(**{**vars(step), "forward_mode": mode(extend=True), "rids": None}))
+    recorder.record(forward(mode(), ["a"], [1], [0], states, None))
+    recorder.record(forward(mode(extend=True), None, [1], [0], states, None))
     prefill(recorder, [("HEALTH_CHECK_1a2b", 0, [3])])
     verify(recorder, [("HEALTH_CHECK_1a2b", 1, [3])])
     idle = (SimpleNamespace(draft_token_num=1), schedule_batch([], idle=True), SimpleNamespace(hidden_states=states))
     recorder.record_verified(*idle, ())
-    nothing = SimpleNamespace(hidden_states=None)  # what a server without auxiliary states puts out
+    nothing = SimpleNamespace(hidden_states=None)  # a server without auxiliary states
     recorder.record_verified(SimpleNamespace(draft_token_num=1), schedule_batch(["a"]), nothing, ())
     recorder.see(["HEALTH_CHECK_1a2b"], dict)
     recorder.see(None, dict)
@@ -203,7 +179,7 @@ def note(folder):
     return json.loads((folder / NOTE).read_text())
 
 
-def test_the_row_bound_counts_tokens_and_is_told_when_it_cuts_something_off(tmp_path):
+def test_the_row_bound_counts_tokens_and_is_noted_when_reached(tmp_path):
     recorder = Recorder(tmp_path, 5)
     for first in (0, 3, 6):
         prefill(recorder, [("a", first, [first + 1, first + 2, first + 3])])
@@ -234,7 +210,7 @@ def test_a_bound_that_is_just_enough_is_no_truncation(tmp_path):
     assert note(tmp_path)["truncated"] == "" and note(tmp_path)["device"] == "cpu"
 
 
-def test_the_byte_bound_holds_for_the_files_and_is_told(tmp_path):
+def test_the_byte_bound_holds_for_the_files_and_is_noted(tmp_path):
     recorder = Recorder(tmp_path, 10**6, max_bytes=20_000)
     for first in range(0, 3000, 30):
         prefill(recorder, [("a" * 40, first, list(range(1, 31)))])
@@ -246,8 +222,8 @@ def test_the_byte_bound_holds_for_the_files_and_is_told(tmp_path):
     assert not (tmp_path / ERROR).exists()
 
 
-def test_the_header_allowance_is_enough_for_a_record_without_much_in_it(tmp_path):
-    """Many short records: what a file holds beside its tensors is counted, too."""
+def test_the_header_allowance_is_enough_for_short_records(tmp_path):
+    """The byte bound includes the headers of many short records."""
     recorder = Recorder(tmp_path, 10**6, max_bytes=30_000)
     for first in range(200):
         prefill(recorder, [("r" * 200, first, [1])])
@@ -256,15 +232,7 @@ def test_the_header_allowance_is_enough_for_a_record_without_much_in_it(tmp_path
 
 def test_states_keep_their_bits(tmp_path):
     exact = torch.randn(2, WIDTH, dtype=torch.bfloat16)
-    batch = SimpleNamespace(
-        forward_mode=mode(extend=True),
-        rids=["a"],
-        extend_seq_lens_cpu=[2],
-        input_ids=torch.tensor([1, 2]),
-        positions=torch.tensor([0, 1]),
-        spec_info=SimpleNamespace(hidden_states=exact),
-    )
-    Recorder(tmp_path, 9).record(batch)
+    Recorder(tmp_path, 9).record(forward(mode(extend=True), ["a"], [1, 2], [0, 1], exact, [2]))
     (record,) = read_capture(tmp_path)
     assert record.states.dtype == torch.float32 and torch.equal(record.states, exact.float())
     assert record.dtype == "bfloat16"
@@ -274,19 +242,12 @@ def test_states_keep_their_bits(tmp_path):
 
 def test_an_error_is_written_down_and_nothing_is_raised(tmp_path):
     recorder = Recorder(tmp_path, 100)
-    wrong = SimpleNamespace(
-        forward_mode=mode(extend=True),
-        rids=["a"],
-        extend_seq_lens_cpu=[7],
-        input_ids=torch.tensor([1, 2]),
-        positions=torch.tensor([0, 1]),
-        spec_info=SimpleNamespace(hidden_states=torch.zeros(2, WIDTH)),
-    )
-    recorder.record(wrong)
+    recorder.record(forward(mode(extend=True), ["a"], [1, 2], [0, 1], torch.zeros(2, WIDTH), [7]))
     assert "7" in (tmp_path / ERROR).read_text()
     prefill(recorder, [("a", 0, [1])])  # recording has ended
-    with pytest.raises(WiringError, match="capture failed in the server.*2 tokens and 2 states"):
+    with pytest.raises(WiringError) as error:
         read_capture(tmp_path)
+    assert error.value.code == "capture-failed" and "2 tokens and 2 states" in error.value.found
     assert not list(tmp_path.glob("record-*"))
 
 
@@ -306,7 +267,7 @@ def test_a_bad_setting_ends_the_capture_only(tmp_path, monkeypatch, setting, val
 
 @pytest.fixture
 def hooks(monkeypatch):
-    """What `register` hooks, by target."""
+    """The registered hooks by target."""
     found = {}
     registry = SimpleNamespace(
         HookRegistry=SimpleNamespace(register=lambda target, hook, kind: found.update({target: hook})),
@@ -319,19 +280,12 @@ def hooks(monkeypatch):
     return found
 
 
-def test_the_hooks_hand_the_forwards_on_unchanged(tmp_path, monkeypatch, hooks):
+def test_the_hooks_pass_the_forwards_on_unchanged(tmp_path, monkeypatch, hooks):
     for name, value in capture_environment(tmp_path / "capture", rows=10).items():
         monkeypatch.setenv(name, value)
     register()
     assert set(hooks) == {FORWARD, REPLAY, SAMPLE}  # the second replays graphs on a GPU
-    batch = SimpleNamespace(
-        forward_mode=mode(extend=True),
-        rids=["a"],
-        extend_seq_lens_cpu=[2],
-        input_ids=torch.tensor([1, 2]),
-        positions=torch.tensor([0, 1]),
-        spec_info=SimpleNamespace(hidden_states=torch.ones(2, WIDTH)),
-    )
+    batch = forward(mode(extend=True), ["a"], [1, 2], [0, 1], torch.ones(2, WIDTH), [2])
     seen = []
 
     def original(*arguments, **options):
@@ -340,7 +294,7 @@ def test_the_hooks_hand_the_forwards_on_unchanged(tmp_path, monkeypatch, hooks):
 
     eagle3 = SimpleNamespace(name="EAGLE3")
     target, draft = (SimpleNamespace(is_draft_worker=d, device="cpu", spec_algorithm=eagle3) for d in (False, True))
-    assert hooks[FORWARD](original, target, batch) == "result"  # the target's own forward is not what the draft is fed
+    assert hooks[FORWARD](original, target, batch) == "result"  # the target's own forward is not the draft's input
     assert hooks[FORWARD](original, draft, batch, reinit_attn_backend=False) == "result"
     assert hooks[REPLAY](original, "runner", batch, "index")[0] == 7
     tree = SimpleNamespace(draft_token_num=1, positions=torch.tensor([2]))
@@ -380,16 +334,19 @@ def test_the_environment_refuses_a_folder_in_use(tmp_path):
     assert environment.pop("WIRING_CAPTURE_DRAFTS") == "" and json.loads(environment.pop(NAMES)) == ["p,1", "p 2"]
     assert environment == {FOLDER: str(tmp_path / "new"), ROWS: "7", PREFIX: "p", BYTES: "10"}
     prefill(Recorder(tmp_path / "new", 9), [("a", 0, [1])])
-    with pytest.raises(WiringError, match="earlier capture"):
+    with pytest.raises(WiringError) as error:
         capture_environment(tmp_path / "new")
+    assert (error.value.code, error.value.where) == ("capture-folder-in-use", str(tmp_path / "new"))
 
 
-def test_an_empty_folder_and_a_damaged_record_are_told(tmp_path):
-    with pytest.raises(WiringError, match="nothing was captured.*WIRING_CAPTURE_DIR"):
+def test_an_empty_folder_and_a_damaged_record_are_refused(tmp_path):
+    with pytest.raises(WiringError) as error:
         read_capture(tmp_path)
+    assert error.value.code == "nothing-captured" and FOLDER in error.value.remedy
     (tmp_path / "record-000000-1.safetensors").write_bytes(b"half a fi")
-    with pytest.raises(WiringError, match="not a capture record"):
+    with pytest.raises(WiringError) as error:
         read_capture(tmp_path)
+    assert error.value.code == "capture-record-damaged"
 
 
 def record(index, phase, positions, fed, value, request="a"):
@@ -416,10 +373,10 @@ def test_final_states_keep_the_last_record_of_a_position_and_stop_at_the_text():
     assert states[:, 0].tolist() == [2, 3, 3]
 
 
-def test_final_states_refuse_another_text_and_mixed_requests():
-    with pytest.raises(WiringError, match="differs at position 2.*expected token 13, found token 12"):
+def test_final_states_refuse_another_text():
+    with pytest.raises(WiringError) as error:
         final_states([record(0, Phase.PREFILL, [0, 1], [11, 12], 0)], [10, 11, 13])
-    both = [record(0, Phase.PREFILL, [0], [11], 0), record(1, Phase.PREFILL, [0], [11], 0, request="b")]
-    with pytest.raises(WiringError, match="several requests"):
-        final_states(both, [10, 11])
+    found = error.value
+    assert (found.code, found.expected, found.found) == ("capture-of-another-text", "token 13", "token 12")
+    assert found.where == "request a, position 2"
     assert final_states([], [10]) == {}

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from draft_records import read_drafts
 
 from wiring.capture.capture_plugin import register
-from wiring.capture.proposals import DraftRecord, read_drafts
+from wiring.capture.proposals import DraftRecord
 from wiring.capture.recorder import Recorder
 from wiring.capture.records import DRAFTS, ERROR, FOLDER, capture_environment, read_capture
-from wiring.errors import WiringError
 
 
 def batch(*requests, idle=False):
@@ -109,17 +109,7 @@ def test_an_error_is_written_down_and_nothing_is_raised(tmp_path):
     recorder.record_drafts(batch("a", "b"), verify_input([chain(8, [3, 41])]))
     recorder.record_drafts(batch("a"), verify_input([chain(8, [3, 41])]))  # recording has ended
     assert [path.name for path in tmp_path.iterdir()] == [ERROR]
-    with pytest.raises(WiringError, match="drafts for 1 requests, 2 requests in the batch"):
-        read_drafts(tmp_path)
-
-
-def test_an_empty_folder_and_a_damaged_file_are_told(tmp_path):
-    with pytest.raises(WiringError, match="no drafts were captured.*WIRING_CAPTURE_DRAFTS=1"):
-        read_drafts(tmp_path)
-    for text in ('[{"request": "a"}]', "[{", "[3]"):
-        (tmp_path / "drafts-000000-1.json").write_text(text)
-        with pytest.raises(WiringError, match="drafts-000000-1.json: not a record of drafts"):
-            read_drafts(tmp_path)
+    assert "drafts for 1 requests, 2 requests" in (tmp_path / ERROR).read_text()
 
 
 @pytest.mark.parametrize("drafts", [True, False])

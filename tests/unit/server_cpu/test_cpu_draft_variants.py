@@ -26,9 +26,10 @@ from pathlib import Path
 import pytest
 import torch
 from cpu_server import serving
+from draft_records import read_drafts
 from draft_variants import CONTEXT, MIXED, VARIANTS, VOCABULARY, WIDTH, Variant, write_draft
 
-from wiring.capture.proposals import DraftRecord, read_drafts
+from wiring.capture.proposals import DraftRecord
 from wiring.capture.records import capture_environment, read_capture
 from wiring.checkpoints.draft_files import DraftCheckpoint, read_draft
 from wiring.checkpoints.target_files import read_tensor
