@@ -80,15 +80,12 @@ def layout(
     found: dict[str, Any] = {"trained": trained, "rule": {phase.value: rule[phase] for phase in Phase}}
     told = []
     if capture:
-        from wiring.capture.matching import Norm
-        from wiring.checkpoints.target_files import final_norm
         from wiring.workbook import captured_states as cap
-        from wiring.workbook.captured_accuracy import compare_phases, phase_differences
+        from wiring.workbook.captured_accuracy import compare_with_reference, phase_differences
         from wiring.workbook.evaluate import load_reference
 
         states = cap.capture(case, "03_as_served", case.profile.draft, progress=say)
-        weight, eps = final_norm(case.profile.target)
-        compared = compare_phases(states, load_reference(case), None if weight is None else Norm(weight, eps))
+        compared = compare_with_reference(case, states, load_reference(case))
         differences = phase_differences(trained, compared, target.num_layers)
         found["captured"] = {phase.value: one.layout for phase, one in compared.items()}
         found["slots"] = {phase: [match.summary() for match in one.matches] for phase, one in compared.items()}

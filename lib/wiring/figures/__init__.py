@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "claim_figures": [
             "acceptance",
             "accuracy_by_depth",
+            "arms_table",
             "layouts",
             "ranking",
             "similarity_map",

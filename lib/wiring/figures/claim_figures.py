@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from wiring.accuracy.accuracy_report import AccuracyReport
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from wiring.layout_search import Ranked
 
 _SMALLEST_ERROR = 1e-3  # smaller relative errors have the same color
+
+
+def arms_table(arms: Sequence[ArmResult]) -> pd.DataFrame:
+    """Return requests, rate, speed-up, accept length, rounds and correct drafts of each arm as a table."""
+    columns = ["arm", "requests", "tok_per_s", "speedup", "accept_length", "rounds", "correct_drafts"]
+    return pd.DataFrame([{name: getattr(arm, name) for name in columns} for arm in arms]).round(3)
 
 
 def throughput(

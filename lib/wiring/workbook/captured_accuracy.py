@@ -10,11 +10,13 @@ import torch
 from wiring.accuracy.target_head import TargetHead
 from wiring.capture.matching import Comparison, LayoutDifference, Norm, Rows, compare_slots, diff_layouts
 from wiring.capture.served_accuracy import ServedText, ServingAccuracy, from_the_start, serving_accuracy
+from wiring.checkpoints.target_files import final_norm
 from wiring.errors import WiringError
 from wiring.layers import Layout, Phase
 from wiring.model.eagle3 import Eagle3Draft
 from wiring.model.target_reference import ReferenceTarget
 from wiring.workbook.captured_states import CapturedRequest
+from wiring.workbook.case import Case
 
 # What the draft is fed at a position: in the prompt by the prefill, later after each verify. What verify itself put out
 # stands in where that was not captured.
@@ -49,6 +51,14 @@ def compare_phases(
             **settings,
         )
     return found
+
+
+def compare_with_reference(
+    case: Case, captured: Sequence[CapturedRequest], reference: ReferenceTarget
+) -> dict[Phase, Comparison]:
+    """Compare every captured phase with the boundaries of the case's target, also after its final norm."""
+    weight, eps = final_norm(case.profile.target)
+    return compare_phases(captured, reference, None if weight is None else Norm(weight, eps))
 
 
 def phase_differences(
@@ -92,7 +102,7 @@ def served_texts(
     return tuple(texts)
 
 
-def captured_accuracy(
+def accuracy_on_captured(
     draft: Eagle3Draft,
     captured: Sequence[CapturedRequest],
     reference: ReferenceTarget,

@@ -81,6 +81,21 @@ def capture(
     return captured
 
 
+def capture_or_load(
+    case: Case,
+    name: str,
+    draft: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    sglang: Path | None = None,
+    progress: Progress = print,
+) -> tuple[CapturedRequest, ...]:
+    """Capture as `capture` does if the case is live, else load the recorded `<name>.safetensors`."""
+    if case.live:
+        return capture(case, name, draft, env=env, sglang=sglang, progress=progress)
+    return load(case.measured_file(f"{name}.safetensors"))
+
+
 def _assemble(records, summary: CaptureSummary, rid: str, prompt: list[int], output: list[int]) -> CapturedRequest:
     tokens = torch.tensor(prompt + output, dtype=torch.int64)
     found = final_states([r for r in records if r.request == rid], tokens)

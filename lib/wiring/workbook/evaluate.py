@@ -54,7 +54,7 @@ def open_draft(case: Case) -> DraftEvaluation:
     return opened
 
 
-def evaluate(case: Case, opened: DraftEvaluation, layout: Layout) -> StandaloneResult:
+def evaluate_draft(case: Case, opened: DraftEvaluation, layout: Layout) -> StandaloneResult:
     """Accuracy by depth under `layout`, with every control, by the profile's counting rule.
 
     Raises WiringError when a boundary of `layout` was not saved.

@@ -9,12 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wiring.bench.benchmark import Arm, measure
-from wiring.bench.measurement import ArgumentRow, Measurement, this_machine
+from wiring.bench.measurement import ArgumentRow, Machine, Measurement, this_machine
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
 from wiring.server.arguments import asked_vs_resolved
 from wiring.server.health import quiet_lines
 from wiring.server.launch import RunningServer, ServerSpec, attach, start
+from wiring.workbook.artefacts import Throughput
 from wiring.workbook.case import Case
 from wiring.workbook.profile import Profile
 
@@ -151,6 +152,11 @@ def measure_arms(
         trials=trials,
         arguments=arguments,
     )
+
+
+def machine_of(case: Case) -> Machine:
+    """Return the machine of the measurement: this one if the case is live, else that of the recorded run."""
+    return this_machine() if case.live else case.read_recorded("01_throughput", Throughput).machine
 
 
 def _opener(case: Case, url: str, spec: ServerSpec, log: str, progress: Progress | None):

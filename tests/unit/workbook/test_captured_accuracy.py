@@ -13,7 +13,7 @@ from wiring.layers import Phase
 from wiring.model.eagle3 import Eagle3Draft
 from wiring.model.target_reference import ReferenceTarget
 from wiring.workbook import captured_states as cap
-from wiring.workbook.captured_accuracy import captured_accuracy, compare_phases, phase_differences, served_texts
+from wiring.workbook.captured_accuracy import accuracy_on_captured, compare_phases, phase_differences, served_texts
 
 DATA = Path(__file__).parents[3] / "data"
 RECORDED = DATA / "recorded" / "cpu-tiny"
@@ -51,8 +51,8 @@ def test_a_recorded_capture_is_named_phase_by_phase(reference, name, names, layo
 
 
 def test_served_states_in_the_wrong_slots_cost_the_accuracy_and_right_ones_do_not(reference, draft):
-    wrong = captured_accuracy(draft, cap.load(RECORDED / "03_as_served.safetensors"), reference, TRAINED, 2)
-    right = captured_accuracy(draft, cap.load(RECORDED / "04_config.safetensors"), reference, TRAINED, 2)
+    wrong = accuracy_on_captured(draft, cap.load(RECORDED / "03_as_served.safetensors"), reference, TRAINED, 2)
+    right = accuracy_on_captured(draft, cap.load(RECORDED / "04_config.safetensors"), reference, TRAINED, 2)
     for depth in range(2):
         bad, good = wrong.depths[depth], right.depths[depth]
         assert bad.difference_high < -0.2 and bad.served <= 0.35 and bad.trained >= 0.5
