@@ -86,10 +86,10 @@ def ab(
 def _evidence(result: AbResult, server: str) -> list[dict[str, Any]]:
     """Both groups as records for an evidence file."""
     from wiring.engines.sglang import ACCEPT_RULE
-    from wiring.logs.evidence import Acceptance
+    from wiring.logs.evidence import AcceptanceRecord
 
     records = [
-        Acceptance(
+        AcceptanceRecord(
             source=f"wiring ab --factor {result.factor.name} on {server}",
             accept_length=group.acceptance.accept_length,
             by_position=group.acceptance.by_position,
@@ -105,11 +105,11 @@ def _evidence(result: AbResult, server: str) -> list[dict[str, Any]]:
 
 def _difference(result: AbResult, server: str) -> dict[str, Any]:
     """The test as a record for an evidence file."""
-    from wiring.logs.evidence import Difference
+    from wiring.logs.evidence import DifferenceRecord
 
     found = result.difference
     bounds = {name: value for name in ("low", "high") if (value := getattr(found, name)) == value}  # not nan
-    return Difference(
+    return DifferenceRecord(
         source=f"wiring ab --factor {result.factor.name} on {server}",
         by=result.factor.condition,
         a=result.a.acceptance.value,

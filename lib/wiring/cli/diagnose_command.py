@@ -11,7 +11,7 @@ import typer
 from wiring.errors import WiringError
 
 if TYPE_CHECKING:
-    from wiring.diagnosis.verdict import Candidate, Diagnosis
+    from wiring.diagnosis.verdict import Diagnosis, RankedFault
     from wiring.logs.evidence import Evidence
 
 DIAGNOSE_EXAMPLES = (
@@ -122,7 +122,7 @@ def _print(verdict: Diagnosis) -> None:
     console.print(f"[bold]Next:[/] {escape(verdict.next_check)}", highlight=False)
 
 
-def _evidence_of(candidate: Candidate) -> str:
+def _evidence_of(candidate: RankedFault) -> str:
     from rich.markup import escape
 
     lines = []

@@ -10,7 +10,7 @@ import typer
 from wiring.errors import WiringError
 
 if TYPE_CHECKING:
-    from wiring.logs import Summary
+    from wiring.logs import LogSummary
 
 READ_LOG_EXAMPLES = (
     "Examples: `wiring read-log server.log --version 0.5.9` · `wiring read-log server.log.gz --steps 3 --json` · "
@@ -86,7 +86,7 @@ def read_log(
         raise typer.Exit(1)
 
 
-def _text(summary: Summary) -> str:
+def _text(summary: LogSummary) -> str:
     """Tables as text, as wide as the terminal."""
     import io
     import os
@@ -140,7 +140,7 @@ def _text(summary: Summary) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _common(summary: Summary) -> dict[str, object]:
+def _common(summary: LogSummary) -> dict[str, object]:
     """What every record was measured under."""
     records = [*summary.evidence.acceptance, *summary.evidence.speed]
     if not records:

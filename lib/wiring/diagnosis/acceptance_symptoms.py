@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from wiring.diagnosis.estimates import OTHER_PROMPTS, UNCOUNTED, Accepted, certainty, pool
 from wiring.diagnosis.symptom_table import Symptom, decide
-from wiring.logs.evidence import Acceptance, Evidence
+from wiring.logs.evidence import AcceptanceRecord, Evidence
 
 # Conditions that split one measurement; any other condition makes an arm of its own.
 SPLITS = frozenset(
@@ -31,7 +31,7 @@ def headline_acceptance(evidence: Evidence, design: float = OTHER_PROMPTS) -> Ac
     plain = [record for record in evidence.acceptance if not record.condition]
     if plain and (pooled := pool(plain, design)) is not None:
         return pooled
-    arms: dict[str, list[Acceptance]] = defaultdict(list)
+    arms: dict[str, list[AcceptanceRecord]] = defaultdict(list)
     for record in evidence.acceptance:
         arm = {name: value for name, value in record.condition.items() if name not in SPLITS}
         arms[repr(sorted(arm.items()))].append(record)
@@ -91,7 +91,7 @@ def acceptance_symptoms(evidence: Evidence) -> Iterator[Symptom]:
         yield from decide("all_accepted", drafts.value >= proposed - 1e-3, text, measured.source)
 
 
-def _impossible(record: Acceptance, steps: int | None) -> Iterator[Symptom]:
+def _impossible(record: AcceptanceRecord, steps: int | None) -> Iterator[Symptom]:
     """`steps`: draft steps of the case, for a record that does not say how many drafts a round has."""
     length, positions = record.accept_length, record.by_position
     most = record.proposed or record.condition.get("steps")
@@ -109,7 +109,7 @@ def _impossible(record: Acceptance, steps: int | None) -> Iterator[Symptom]:
         yield from decide("impossible_figure", bool(problem), text, record.source)
 
 
-def _contradiction(record: Acceptance) -> Iterator[Symptom]:
+def _contradiction(record: AcceptanceRecord) -> Iterator[Symptom]:
     """The accept length is 1 + the sum over all positions; figures are printed with two digits."""
     length, positions = record.accept_length, record.by_position
     if length is None or not positions or record.impossible or len(positions) < (record.proposed or 0):
@@ -122,7 +122,7 @@ def _contradiction(record: Acceptance) -> Iterator[Symptom]:
     yield from decide("counts_disagree", differ, text, record.source)
 
 
-def _capped(record: Acceptance, asked: int | None) -> Iterator[Symptom]:
+def _capped(record: AcceptanceRecord, asked: int | None) -> Iterator[Symptom]:
     """Fewer drafts per round than requested, or an end after a position that was still good."""
     if not asked or "steps" in record.condition:
         return

@@ -9,8 +9,8 @@ from math import hypot
 from operator import mul
 from typing import Literal
 
-from wiring.diagnosis.estimates import OTHER_PROMPTS, SAME_PROMPTS, Estimate, share
-from wiring.logs.evidence import Accuracy, Evidence
+from wiring.diagnosis.estimates import OTHER_PROMPTS, SAME_PROMPTS, Bounded, share
+from wiring.logs.evidence import AccuracyRecord, Evidence
 
 SAME_TEXT, OTHER_TEXT = 0.85, 0.7  # shares of an expected figure below which a figure counts as lower
 _TEXTS = ("served", "held_out", "training", "other")  # ordered by similarity to what the server decodes
@@ -26,7 +26,7 @@ class Curve:
     side: Literal["T", "S"]
     text: str
     claimed: bool
-    depths: tuple[Estimate, ...]
+    depths: tuple[Bounded, ...]
     source: str
     conditional: bool = False
 
@@ -46,11 +46,11 @@ class Curve:
         where = "the served states" if self.side == "S" else f"{self.text.replace('_', '-')} text"
         return f"{'the trainer' if self.claimed else 'the draft alone'} on {where}"
 
-    def at(self, depth: int) -> Estimate:
+    def at(self, depth: int) -> Bounded:
         """Return accuracy at `depth`; deeper than measured, that of the deepest measured depth."""
         return self.depths[min(depth, len(self.depths) - 1)]
 
-    def accept_length(self, steps: int) -> Estimate:
+    def accept_length(self, steps: int) -> Bounded:
         """Return the expected accept length (bonus token included) of a chain of `steps` drafts.
 
         It is 1 + the sum of the running products. A conditional curve counts at each depth the rows that passed the
@@ -66,7 +66,7 @@ class Curve:
             if self.conditional:
                 moved = [_chain_length([*values[:k], one, *values[k + 1 :]], steps) - total for k, one in enumerate(at)]
             bounds.append(hypot(*moved))
-        return Estimate(total, total - bounds[0], total + bounds[1], all(depth.counted for depth in self.depths))
+        return Bounded(total, total - bounds[0], total + bounds[1], all(depth.counted for depth in self.depths))
 
 
 def _chain_length(shares: Sequence[float], steps: int) -> float:
@@ -78,7 +78,7 @@ def curves(evidence: Evidence, side: Literal["T", "S"]) -> tuple[Curve, ...]:
 
     Measured goes before claimed, then the nearer text, then conditional ones, then the deeper ones.
     """
-    groups: dict[tuple[bool, str, bool], list[Accuracy]] = {}
+    groups: dict[tuple[bool, str, bool], list[AccuracyRecord]] = {}
     for row in evidence.accuracy:
         if row.side == side and not row.control and not row.condition:
             groups.setdefault((row.claimed, row.text, row.conditional), []).append(row)
@@ -93,7 +93,7 @@ def best_curve(evidence: Evidence, *sides: Literal["T", "S"]) -> Curve | None:
     return next((curve for side in sides for curve in curves(evidence, side)), None)
 
 
-def _curve(rows: Iterable[Accuracy]) -> Curve:
+def _curve(rows: Iterable[AccuracyRecord]) -> Curve:
     """Take one row per depth, the one with most rows, up to the first missing depth."""
     by_depth = {row.depth: row for row in sorted(rows, key=lambda r: (r.rows or 0, r.accuracy, r.source))}
     depths = []

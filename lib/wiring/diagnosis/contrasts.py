@@ -22,7 +22,7 @@ from wiring.diagnosis.estimates import (
 )
 from wiring.diagnosis.fact_symptoms import PLAIN_DTYPES
 from wiring.diagnosis.symptom_table import Symptom, decide
-from wiring.logs.evidence import Acceptance, Difference, Evidence, Value
+from wiring.logs.evidence import AcceptanceRecord, DifferenceRecord, Evidence, Value
 
 T = TypeVar("T")
 Arms = list[tuple[Value, T]]
@@ -141,13 +141,15 @@ def _of_rounds(contrast: Contrast, evidence: Evidence, condition: Mapping[str, V
     return replace(contrast, symptom=contrast.first_rounds) if evidence.setting.topk == 1 else None
 
 
-def _arms(records: tuple[Acceptance, ...], contrast: Contrast) -> Iterator[tuple[Mapping[str, Value], Arms[Accepted]]]:
+def _arms(
+    records: tuple[AcceptanceRecord, ...], contrast: Contrast
+) -> Iterator[tuple[Mapping[str, Value], Arms[Accepted]]]:
     """Groups of arms that differ in this condition only, each with a condition that they share."""
     condition = contrast.condition
     if condition == "steps":  # accept length grows with the steps of a healthy draft; its first position does not
         records = tuple(_first_position(record) for record in records if record.by_position)
     excluded = _COUPLED.get(condition, set()) | {condition, "hours"}
-    groups: dict[str, list[Acceptance]] = defaultdict(list)
+    groups: dict[str, list[AcceptanceRecord]] = defaultdict(list)
     for record in records:
         if condition in record.condition:
             rest = {name: value for name, value in record.condition.items() if name not in excluded}
@@ -159,14 +161,14 @@ def _arms(records: tuple[Acceptance, ...], contrast: Contrast) -> Iterator[tuple
             yield group[0].condition, arms
 
 
-def _first_position(record: Acceptance) -> Acceptance:
+def _first_position(record: AcceptanceRecord) -> AcceptanceRecord:
     first = record.by_position[0]
     return record.model_copy(update={"accept_length": 1 + first, "by_position": (first,), "proposed": 1})
 
 
-def _by_value(records: list[Acceptance], condition: str) -> Arms[list[Acceptance]]:
+def _by_value(records: list[AcceptanceRecord], condition: str) -> Arms[list[AcceptanceRecord]]:
     """Records by their value; of many numbers the lower and the upper third, named by their middle values."""
-    found: dict[str, list[Acceptance]] = defaultdict(list)
+    found: dict[str, list[AcceptanceRecord]] = defaultdict(list)
     for record in records:
         found[repr(record.condition[condition])].append(record)
     arms = [(rows[0].condition[condition], rows) for _, rows in sorted(found.items())]
@@ -189,7 +191,7 @@ def _pooled(contrast: Contrast, arms: Arms[Accepted]) -> Iterator[Symptom]:
         yield _symptom(contrast, found[0], text, bad.source, found[1])
 
 
-def _tested(contrast: Contrast, row: Difference) -> Iterator[Symptom]:
+def _tested(contrast: Contrast, row: DifferenceRecord) -> Iterator[Symptom]:
     """Decide by a difference that was tested request by request, with the same floors."""
     arms = [(row.a, row.accept_length_a), (row.b, row.accept_length_b)]
     ranked = _ranked(contrast, arms, lambda length: length)

@@ -12,7 +12,7 @@ from wiring.diagnosis.acceptance_symptoms import SPLITS, headline_acceptance, st
 from wiring.diagnosis.estimates import pool
 from wiring.diagnosis.prediction import predictions
 from wiring.diagnosis.symptom_table import Symptom, decide
-from wiring.logs.evidence import Acceptance, Evidence, Speed, Value
+from wiring.logs.evidence import AcceptanceRecord, Evidence, SpeedRecord, Value
 
 # A draft step runs one layer and the head, under a tenth of a plain step on targets of some 30 layers; the same again is
 # allowed for verifying one more token. Beyond some ten requests verify is bound by arithmetic instead of memory, and an
@@ -34,7 +34,7 @@ class RoundCost:
     steps: int | None
     speedup: float | None
     how: str
-    row: Speed
+    row: SpeedRecord
 
 
 def round_costs(evidence: Evidence) -> Iterator[RoundCost]:
@@ -83,13 +83,13 @@ def _key(condition: Mapping[str, Value]) -> frozenset:
 
 def _lengths(evidence: Evidence) -> dict[frozenset, float]:
     """Accept lengths by the condition that they were measured under."""
-    records: dict[frozenset, list[Acceptance]] = defaultdict(list)
+    records: dict[frozenset, list[AcceptanceRecord]] = defaultdict(list)
     for record in evidence.acceptance:
         records[_key(record.condition)].append(record)
     return {key: pooled.length for key, found in records.items() if (pooled := pool(found)) is not None}
 
 
-def _batch(row: Speed, evidence: Evidence) -> int:
+def _batch(row: SpeedRecord, evidence: Evidence) -> int:
     return int(row.condition.get("batch") or evidence.setting.batch or 1)
 
 
@@ -130,7 +130,7 @@ def _slow(evidence: Evidence, speedups: Mapping[int, float | None]) -> Iterator[
 
 def _equal_acceptance(evidence: Evidence) -> Iterator[Symptom]:
     """Two arms with a draft that accept alike, differ in one condition of the server, and differ in speed."""
-    arms: dict[str, list[Speed]] = defaultdict(list)
+    arms: dict[str, list[SpeedRecord]] = defaultdict(list)
     for row in evidence.speed:
         if row.arm == "draft" and row.tok_per_s and row.accept_length:
             arms[repr(row.condition)].append(row)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import stdev
 
-from wiring.logs.evidence import Acceptance
+from wiring.logs.evidence import AcceptanceRecord
 
 Z95 = 1.96
 # Rows and rounds of one prompt are correlated: n of them carry the information of n / DESIGN independent ones. On other
@@ -23,7 +23,7 @@ NO_FALL = 0.25  # a fall is excluded where the interval leaves less than this sh
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Bounded:
     """A figure with its 95 % interval; `counted`: the interval comes from counts or was given."""
 
     value: float
@@ -46,19 +46,19 @@ def share(
     low: float | None = None,
     high: float | None = None,
     design: float = OTHER_PROMPTS,
-) -> Estimate:
+) -> Bounded:
     """Return a share with the given interval, Wilson's from `rows`, or the one assumed for a bare figure.
 
     Wilson, E. B. (1927), "Probable inference, the law of succession, and statistical inference", JASA 22.
     """
     if low is not None and high is not None:
-        return Estimate(value, low, high, True)
+        return Bounded(value, low, high, True)
     if not rows:
-        return Estimate(value, max(0.0, value * (1 - BARE)), min(1.0, value * (1 + BARE)), False)
+        return Bounded(value, max(0.0, value * (1 - BARE)), min(1.0, value * (1 + BARE)), False)
     n, z = rows / design, Z95
     center = (value + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(value * (1 - value) / n + z * z / (4 * n * n))
-    return Estimate(value, max(0.0, center - half), min(1.0, center + half), True)
+    return Bounded(value, max(0.0, center - half), min(1.0, center + half), True)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Accepted:
     the intervals.
     """
 
-    drafts: Estimate
+    drafts: Bounded
     rounds: int | None
     by_position: tuple[float, ...]
     proposed: int | None
@@ -82,20 +82,20 @@ class Accepted:
         return 1 + self.drafts.value
 
     @property
-    def first(self) -> Estimate | None:
+    def first(self) -> Bounded | None:
         """Share of rounds that accepted the first draft, where known."""
         return share(self.by_position[0], self.rounds, design=self.design) if self.by_position else None
 
     @property
-    def first_at_most(self) -> Estimate:
+    def first_at_most(self) -> Bounded:
         """`first`, or its upper bound: at most as many rounds accept a first draft as drafts are accepted."""
         if self.first is not None:
             return self.first
         d = self.drafts
-        return Estimate(min(1.0, d.value), min(1.0, d.low), min(1.0, d.high), d.counted)
+        return Bounded(min(1.0, d.value), min(1.0, d.low), min(1.0, d.high), d.counted)
 
 
-def pool(records: Sequence[Acceptance], design: float = OTHER_PROMPTS) -> Accepted | None:
+def pool(records: Sequence[AcceptanceRecord], design: float = OTHER_PROMPTS) -> Accepted | None:
     """Pool the records of one condition, weighted by rounds where every record has them; None without a figure."""
     usable = [(r, drafts) for r in records if not r.impossible and (drafts := _drafts(r)) is not None]
     if not usable:
@@ -116,11 +116,11 @@ def pool(records: Sequence[Acceptance], design: float = OTHER_PROMPTS) -> Accept
         error = stdev(d for _, d in usable) * sqrt(design / len(usable))
     half = BARE * value if error is None else Z95 * error
     high = max(value + half, 3 * design / total if counted else 0.0)  # rule of three: 0 of n leaves up to 3 / n
-    drafts = Estimate(value, max(0.0, value - half), high, error is not None)
+    drafts = Bounded(value, max(0.0, value - half), high, error is not None)
     return Accepted(drafts, total if counted else None, by_position, proposed, usable[0][0].source, design)
 
 
-def _drafts(record: Acceptance) -> float | None:
+def _drafts(record: AcceptanceRecord) -> float | None:
     """Accepted drafts per round; None without a possible figure."""
     if record.accept_length is not None:
         return record.accept_length - 1 if record.accept_length >= 1 else None
@@ -137,7 +137,7 @@ def _variance(value: float, by_position: tuple[float, ...], proposed: int | None
     return value * (proposed - value) if proposed and proposed > value else value * (1 + value)
 
 
-def below(measured: Estimate, expected: Estimate, margin: float) -> bool | None:
+def below(measured: Bounded, expected: Bounded, margin: float) -> bool | None:
     """Return whether `measured` is significantly below `margin` times `expected`; None where it is undecided."""
     if margin * expected.value - measured.value > Z95 * hypot(measured.error, margin * expected.error):
         return True
@@ -146,12 +146,12 @@ def below(measured: Estimate, expected: Estimate, margin: float) -> bool | None:
     return None
 
 
-def above(measured: Estimate, expected: Estimate, margin: float) -> bool:
+def above(measured: Bounded, expected: Bounded, margin: float) -> bool:
     """Return whether `measured` is significantly above `expected` / `margin`."""
     return measured.value - expected.value / margin > Z95 * hypot(measured.error, expected.error / margin)
 
 
-def certainty(*figures: Estimate) -> float:
+def certainty(*figures: Bounded) -> float:
     """Return the certainty of a comparison of these figures."""
     return COUNTED if all(figure.counted for figure in figures) else UNCOUNTED
 

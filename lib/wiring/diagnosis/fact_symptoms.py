@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from wiring.bench.text_quality import BIGRAM_FLOOR
 from wiring.diagnosis.symptom_table import SYMPTOMS, Symptom, decide
-from wiring.logs.evidence import Evidence, Fact, Value
+from wiring.logs.evidence import Evidence, FactRecord, Value
 
 FEW_IDS = 0.5  # share of the most frequent drafted id
 PLAIN_DTYPES = frozenset({"", "none", "unquant", "auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32"})
@@ -75,7 +75,7 @@ def fact_symptoms(evidence: Evidence) -> Iterator[Symptom]:
         yield from decide("slots_reordered", True, text, has.source, letter="L")
 
 
-def _by_table(fact: Fact) -> Iterator[Symptom]:
+def _by_table(fact: FactRecord) -> Iterator[Symptom]:
     value = fact.value
     for symptom, name, shown in BOOLEANS:
         if name == fact.name:
@@ -88,7 +88,7 @@ def _by_table(fact: Fact) -> Iterator[Symptom]:
             yield from _decide(symptom, value < present, fact)
 
 
-def _decide(name: str, present: bool, fact: Fact) -> Iterator[Symptom]:
+def _decide(name: str, present: bool, fact: FactRecord) -> Iterator[Symptom]:
     text = f"{SYMPTOMS[name].text}{'' if present else ': not so'} ({fact.name} {_shown(fact.value)})"
     yield from decide(name, present, text, fact.source)
 
@@ -97,7 +97,7 @@ def _shown(value: Value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _departure(fact: Fact) -> Iterator[Symptom]:
+def _departure(fact: FactRecord) -> Iterator[Symptom]:
     """Only the first part that differs is decided, and not what the checkpoint and the reference have in common."""
     if fact.value != "nothing":
         yield from _decide(_DEPARTS[str(fact.value)], True, fact)
@@ -106,7 +106,7 @@ def _departure(fact: Fact) -> Iterator[Symptom]:
         yield from _decide(name, False, fact)
 
 
-def _map(evidence: Evidence, known: dict[str, Fact]) -> Iterator[Symptom]:
+def _map(evidence: Evidence, known: dict[str, FactRecord]) -> Iterator[Symptom]:
     """A map is missing only where the draft's vocabulary is smaller; `map_wrong` joins all faults of the map."""
     has, changed, trained = (known.get(name) for name in ("map_present", "map_changed", "map_from_training"))
     missing = False
@@ -122,7 +122,7 @@ def _map(evidence: Evidence, known: dict[str, Fact]) -> Iterator[Symptom]:
         yield from decide("map_wrong", wrong, text, (changed or trained or has).source)
 
 
-def _algorithm(known: dict[str, Fact]) -> Iterator[Symptom]:
+def _algorithm(known: dict[str, FactRecord]) -> Iterator[Symptom]:
     """An EAGLE-3 draft under another algorithm, or another draft under EAGLE3."""
     asked, draft = known.get("spec_algorithm"), known.get("draft_architecture")
     if asked is not None and draft is not None:
@@ -132,7 +132,7 @@ def _algorithm(known: dict[str, Fact]) -> Iterator[Symptom]:
         yield from decide("algorithm_differs", differs, text, asked.source)
 
 
-def _load_quantisation(evidence: Evidence, known: dict[str, Fact]) -> Iterator[Symptom]:
+def _load_quantisation(evidence: Evidence, known: dict[str, FactRecord]) -> Iterator[Symptom]:
     """The load line names a quantization that neither the draft's config nor the arguments requested."""
     fact = known.get("load_quantisation")
     if fact is None:

@@ -15,7 +15,7 @@ from wiring.diagnosis.prediction import prediction_symptoms
 from wiring.diagnosis.slot_symptoms import slot_symptoms
 from wiring.diagnosis.symptom_table import Symptom, decide, merge
 from wiring.logs import GIVEN, read_lines
-from wiring.logs.evidence import PARTS, Acceptance, Evidence, Record, Setting
+from wiring.logs.evidence import PARTS, AcceptanceRecord, Evidence, Record, Setting
 
 # Field of the setting, its value, and the symptoms that are impossible with it.
 _EXCLUDED = (
@@ -119,7 +119,7 @@ def normalise_evidence(evidence: Evidence) -> Evidence:
     return evidence.model_copy(update={**parts, "setting": setting, "log": ()})
 
 
-def _limit_to_steps(record: Acceptance, setting: Setting) -> Acceptance:
+def _limit_to_steps(record: AcceptanceRecord, setting: Setting) -> AcceptanceRecord:
     """Limit the drafts along one path of a tree to the steps of the setting.
 
     A log's rate gives the draft tokens, which are the depth of a chain but not of a tree.

@@ -10,7 +10,7 @@ from wiring.engines.resolve import served_layout
 from wiring.engines.served_layout import ServedLayout
 from wiring.errors import WiringError
 from wiring.layers import Layout, LayoutFault, Phase, classify_layout
-from wiring.logs.evidence import Argument, Evidence
+from wiring.logs.evidence import ArgumentRecord, Evidence
 
 PREFILL_ALONE = 0.6  # certainty that the layout is right everywhere where only the prefill was seen
 LINT_SAW = 0.5  # certainty of an absence that lint reports for what it sees only in part
@@ -68,7 +68,7 @@ def lint_symptoms(evidence: Evidence) -> Iterator[Symptom]:
     yield from _by_rule(evidence)
 
 
-def _argument(row: Argument) -> Iterator[Symptom]:
+def _argument(row: ArgumentRecord) -> Iterator[Symptom]:
     asked, resolved = _plain(row.asked), _plain(row.resolved)
     if asked in _UNSET or row.resolved is None:
         return

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from wiring.diagnosis.acceptance_symptoms import headline_acceptance, is_chain, steps_of
 from wiring.diagnosis.accuracy_curves import OTHER_TEXT, Curve, best_curve
-from wiring.diagnosis.estimates import OTHER_PROMPTS, SAME_PROMPTS, Accepted, Estimate, above, below, certainty, share
+from wiring.diagnosis.estimates import OTHER_PROMPTS, SAME_PROMPTS, Accepted, Bounded, above, below, certainty, share
 from wiring.diagnosis.symptom_table import Symptom, decide
 from wiring.logs.evidence import Evidence
 
@@ -16,7 +16,7 @@ DEEPER = 0.5  # of the first draft's acceptance: the least for later drafts wher
 
 
 @dataclass(frozen=True)
-class Prediction:
+class AcceptancePrediction:
     """The accept length (bonus token included) that one curve predicts, and the server's.
 
     `margin`: share of the expected drafts down to which fewer are attributed to the text. `below`: the server's are
@@ -26,7 +26,7 @@ class Prediction:
 
     by: Curve
     steps: int
-    expected: Estimate
+    expected: Bounded
     measured: Accepted
     below: bool | None
     above: bool
@@ -64,7 +64,7 @@ class Prediction:
         }
 
 
-def predictions(evidence: Evidence) -> tuple[Prediction, ...]:
+def predictions(evidence: Evidence) -> tuple[AcceptancePrediction, ...]:
     """Return what T and S predict, each where it was measured and the number of draft steps is known."""
     steps = steps_of(evidence, headline_acceptance(evidence))
     found = []
@@ -73,11 +73,11 @@ def predictions(evidence: Evidence) -> tuple[Prediction, ...]:
         if not steps or curve is None or measured is None:
             continue
         expected = curve.accept_length(steps)
-        drafts = Estimate(expected.value - 1, expected.low - 1, expected.high - 1, expected.counted)
+        drafts = Bounded(expected.value - 1, expected.low - 1, expected.high - 1, expected.counted)
         margin = OTHER_TEXT if evidence.setting.temperature else curve.margin
         low = below(measured.drafts, drafts, margin)
         high = is_chain(evidence, steps) and above(measured.drafts, drafts, margin)
-        found.append(Prediction(curve, steps, expected, measured, low, high, margin))
+        found.append(AcceptancePrediction(curve, steps, expected, measured, low, high, margin))
     return tuple(found)
 
 
@@ -133,7 +133,7 @@ def _later(measured: Accepted, curve: Curve | None) -> Iterator[Symptom]:
     if curve is not None and len(curve.depths) > 1:
         weights = [(p[k], curve.at(k + 1)) for k in range(len(p) - 1)]
         bounds = (sum(w * getattr(e, bound) for w, e in weights) / reached for bound in ("value", "low", "high"))
-        expected = Estimate(*bounds, counted=all(e.counted for _, e in weights))
+        expected = Bounded(*bounds, counted=all(e.counted for _, e in weights))
         found, against = below(conditional, expected, curve.margin), f"{curve.name}: {expected}"
     else:
         expected = share(p[0], measured.rounds, design=measured.design)

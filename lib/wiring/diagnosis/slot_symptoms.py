@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from wiring.diagnosis.layout_symptoms import PREFILL_ALONE, layout_symptoms, target_depth
 from wiring.diagnosis.symptom_table import Symptom, decide
-from wiring.logs.evidence import Evidence, Slot
+from wiring.logs.evidence import Evidence, SlotRecord
 
 RIGHT = 0.995  # cosine from which a slot is the boundary itself; a neighboring one stays below it in known targets
 LOST = (0.5, 2.0)  # norm ratios outside: a slot that matches no boundary is neither drifted nor rotated
@@ -20,7 +20,7 @@ DRIFTED, PARTIAL = "drifted", "partial sum"  # verdicts of a slot comparison tha
 
 def slot_symptoms(evidence: Evidence) -> Iterator[Symptom]:
     """Yield layout, transform, shift, ranks, norm, drift and rotation, phase by phase."""
-    phases: dict[str, list[Slot]] = defaultdict(list)
+    phases: dict[str, list[SlotRecord]] = defaultdict(list)
     trained, depth = evidence.setting.trained_layout, target_depth(evidence)
     for slot in sorted(evidence.slots, key=lambda s: (s.phase, s.slot, s.model_dump_json())):
         if slot.wanted is None and trained is not None and slot.slot < len(trained):
@@ -32,7 +32,7 @@ def slot_symptoms(evidence: Evidence) -> Iterator[Symptom]:
         yield from _drift(rows, phase)
 
 
-def _layout(rows: list[Slot], trained: Sequence[int] | None, depth: int, phase: str) -> Iterator[Symptom]:
+def _layout(rows: list[SlotRecord], trained: Sequence[int] | None, depth: int, phase: str) -> Iterator[Symptom]:
     wanted = tuple(trained) if trained is not None else tuple(r.wanted for r in rows)
     served = tuple(r.boundary for r in rows)
     if None in wanted:
@@ -45,7 +45,7 @@ def _layout(rows: list[Slot], trained: Sequence[int] | None, depth: int, phase: 
             yield from layout_symptoms((r.wanted,), (r.boundary,), depth, f"{phase}, slot {r.slot}", r.source)
 
 
-def _state(rows: list[Slot], phase: str) -> Iterator[Symptom]:
+def _state(rows: list[SlotRecord], phase: str) -> Iterator[Symptom]:
     """Transform, shift, norm and agreement of the ranks: one slot shows the symptom, all show its absence."""
     matched = all(r.boundary is not None for r in rows)
     lost = [r for r in rows if _lost(r)]
@@ -88,7 +88,7 @@ def _state(rows: list[Slot], phase: str) -> Iterator[Symptom]:
             yield from decide(name, False, f"{phase}: {what} as it should be", rows[0].source, sure)
 
 
-def _drift(rows: list[Slot], phase: str) -> Iterator[Symptom]:
+def _drift(rows: list[SlotRecord], phase: str) -> Iterator[Symptom]:
     """Cosines to the wanted boundaries that fall with depth, or vanish while the norm is kept."""
     named = [r for r in rows if r.transform == DRIFTED]
     if named:
@@ -112,16 +112,16 @@ def _drift(rows: list[Slot], phase: str) -> Iterator[Symptom]:
         yield from decide("rotated_state", True, f"{text}, norms as they should be", turned[0].source)
 
 
-def _cosine(row: Slot) -> float | None:
+def _cosine(row: SlotRecord) -> float | None:
     """Cosine to the wanted boundary: as given, or the match's where the match is the wanted boundary."""
     return row.cosine_wanted if row.cosine_wanted is not None else row.cosine if _as_wanted(row) else None
 
 
-def _norm(row: Slot) -> float | None:
+def _norm(row: SlotRecord) -> float | None:
     return row.norm_ratio_wanted if row.norm_ratio_wanted is not None else row.norm_ratio if _as_wanted(row) else None
 
 
-def _as_wanted(row: Slot) -> bool:
+def _as_wanted(row: SlotRecord) -> bool:
     return row.boundary is not None and row.boundary == row.wanted and not row.shift
 
 
@@ -129,11 +129,11 @@ def _within(value: float | None, bounds: tuple[float, float]) -> bool:
     return value is not None and bounds[0] <= value <= bounds[1]
 
 
-def _lost(row: Slot) -> bool:
+def _lost(row: SlotRecord) -> bool:
     """No boundary matches and the norm is far off: only a part of the state, such as the last block's output."""
     off = row.norm_ratio_wanted is not None and not _within(row.norm_ratio_wanted, LOST)
     return row.boundary is None and row.transform == "raw" and off
 
 
-def _lost_words(row: Slot) -> str:
+def _lost_words(row: SlotRecord) -> str:
     return f"matches no boundary, at {_norm(row) or 0:.2g} of its norm"

@@ -22,7 +22,7 @@ from pydantic import ConfigDict
 from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE, Fault
 from wiring.diagnosis.find_symptoms import normalise_evidence, symptoms_of
 from wiring.diagnosis.next_checks import CHECKS, NextCheck
-from wiring.diagnosis.prediction import Prediction, predictions
+from wiring.diagnosis.prediction import AcceptancePrediction, predictions
 from wiring.diagnosis.symptom_table import SYMPTOMS, Symptom, merge
 from wiring.logs.evidence import Evidence
 
@@ -48,7 +48,7 @@ class WeighedSymptom:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class RankedFault:
     """A fault with what counts for and against it; `score` in bits."""
 
     fault: int
@@ -90,14 +90,14 @@ class Diagnosis(Verdict):
     nothing is named. `predictions`: expected accept lengths with the measured one.
     """
 
-    ranking: tuple[Candidate, ...]
+    ranking: tuple[RankedFault, ...]
     residual: tuple[Symptom, ...]
     check: NextCheck | None
     healthy: bool
     symptoms: tuple[Symptom, ...]
-    predictions: tuple[Prediction, ...] = ()
+    predictions: tuple[AcceptancePrediction, ...] = ()
 
-    def shown(self, rows: int) -> tuple[Candidate, ...]:
+    def shown(self, rows: int) -> tuple[RankedFault, ...]:
         """Return the first `rows` of the ranking, and the named faults after them."""
         return tuple(one for place, one in enumerate(self.ranking) if place < rows or one.fault in self.named)
 
@@ -124,7 +124,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return judge(symptoms_of(evidence), predictions(evidence))
 
 
-def judge(symptoms: Iterable[Symptom], predicted: tuple[Prediction, ...] = ()) -> Diagnosis:
+def judge(symptoms: Iterable[Symptom], predicted: tuple[AcceptancePrediction, ...] = ()) -> Diagnosis:
     """Weigh symptoms, in any order."""
     symptoms = merge(symptoms)
     named, left = _name(symptoms)
@@ -197,7 +197,7 @@ def _bits(fault: Fault, symptom: Symptom) -> float:
     return -row.absent * symptom.certainty if symptom.name in fault.always else 0.0
 
 
-def _ranking(symptoms: tuple[Symptom, ...]) -> tuple[Candidate, ...]:
+def _ranking(symptoms: tuple[Symptom, ...]) -> tuple[RankedFault, ...]:
     """Every fault with more for it than against it; of equals the one with the cheaper check comes first."""
     found = []
     for number, fault in FAULT_CATALOGUE.items():
@@ -205,7 +205,7 @@ def _ranking(symptoms: tuple[Symptom, ...]) -> tuple[Candidate, ...]:
         weighed.sort(key=lambda one: (-abs(one.bits), one.symptom.name))
         sides = (tuple(one for one in weighed if sign * one.bits > 0) for sign in (1, -1))
         if (total := score(fault, symptoms)) > 0:
-            found.append(Candidate(number, fault.name, round(total, 2), *sides))
+            found.append(RankedFault(number, fault.name, round(total, 2), *sides))
     return tuple(sorted(found, key=lambda c: (-c.score, FAULT_CATALOGUE[c.fault].check.cost, c.fault)))
 
 
@@ -273,7 +273,7 @@ def _distinguishing(faults: tuple[int, ...], scores: Mapping[int, float], decide
     return best
 
 
-def _as_predicted(predicted: tuple[Prediction, ...]) -> str:
+def _as_predicted(predicted: tuple[AcceptancePrediction, ...]) -> str:
     """Acceptance against the prediction that it is farthest below, where nothing counts it as lower."""
     apart = [p for p in predicted if p.below is False and not p.as_predicted]
     lowest = min(apart, key=lambda p: p.residual, default=None)

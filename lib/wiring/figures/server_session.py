@@ -15,7 +15,7 @@ from wiring.bench.measurement import RATE_RULE
 from wiring.engines.sglang import SUPPORTED, Speculation
 from wiring.errors import WiringError
 from wiring.logs import read_meta_info, read_metrics, read_server_info
-from wiring.logs.evidence import Acceptance, Speed
+from wiring.logs.evidence import AcceptanceRecord, SpeedRecord
 from wiring.server.arguments import asked_vs_resolved
 from wiring.server.launch import RunningServer, attach
 from wiring.server.preflight import installed_sglang
@@ -126,8 +126,8 @@ class ServerSession:
             self._earlier = None
         # /server_info reports the last log interval; it has the rate before the metrics do.
         records = (*records, *read_server_info(info))
-        accepted = next((r for r in records if isinstance(r, Acceptance) and r.accept_length), None)
-        speed = next((r for r in records if isinstance(r, Speed)), None)
+        accepted = next((r for r in records if isinstance(r, AcceptanceRecord) and r.accept_length), None)
+        speed = next((r for r in records if isinstance(r, SpeedRecord)), None)
         rules = [accepted.rule] if accepted else []
         rules += [f"tok/s: {speed.source.partition(',')[0]}, last log interval"] if speed else []
         rate, length = speed.tok_per_s if speed else None, accepted.accept_length if accepted else None

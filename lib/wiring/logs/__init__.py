@@ -1,7 +1,7 @@
 """Evidence from what people already have: logs, metrics and answers of an engine, by one counting rule."""
 
 from wiring.logs.log_context import GIVEN, Context, Given, scan
-from wiring.logs.log_files import Summary, read_file
+from wiring.logs.log_files import LogSummary, read_file
 from wiring.logs.log_lines import LOOKED_FOR, read_lines, understood
 from wiring.logs.pooling import Pool, pool
 from wiring.logs.prometheus import read_metrics
@@ -13,7 +13,7 @@ __all__ = [
     "Context",
     "Given",
     "Pool",
-    "Summary",
+    "LogSummary",
     "pool",
     "read_file",
     "read_lines",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
 
-from wiring.logs.evidence import Acceptance, Value
+from wiring.logs.evidence import AcceptanceRecord, Value
 
 _EDGE = 1e-9  # slack for the arithmetic itself, far below any printed digit
 
@@ -38,7 +38,9 @@ class Figures:
     per_round: int | None = None
 
 
-def normalise(source: str, figures: Figures, *, rule: str, condition: Mapping[str, Value] | None = None) -> Acceptance:
+def normalise(
+    source: str, figures: Figures, *, rule: str, condition: Mapping[str, Value] | None = None
+) -> AcceptanceRecord:
     """The figures by the one rule. `rule` names the source's own rule and what was converted."""
     faults: list[str] = []
     counts = _counts(figures, faults)
@@ -50,7 +52,7 @@ def normalise(source: str, figures: Figures, *, rule: str, condition: Mapping[st
         faults += _out_of_bounds(length, figures, exact=computed is not None)
     believable = length is not None and not _out_of_bounds(length, figures, exact=computed is not None)
     rounds, accepted, _ = counts
-    return Acceptance(
+    return AcceptanceRecord(
         source=source,
         accept_length=length if believable else None,
         by_position=positions,

@@ -98,7 +98,7 @@ class Record(BaseModel):
     source: str = Field(min_length=1)
 
 
-class Lint(Record):
+class LintRecord(Record):
     """L: one finding in files, configs or resolved arguments.
 
     `kind` is a fault number of `wiring.engines.faults`; 0 is a note without a fault.
@@ -110,13 +110,13 @@ class Lint(Record):
     evidence: str
 
     @model_validator(mode="after")
-    def _only_notes_have_no_fault(self) -> Lint:
+    def _only_notes_have_no_fault(self) -> LintRecord:
         if not self.kind and self.severity != "note":
             raise ValueError(f"kind 0 is a note, not {self.severity}")
         return self
 
 
-class Argument(Record):
+class ArgumentRecord(Record):
     """L: a server argument as requested (`asked`) and as the server resolved it."""
 
     name: str
@@ -124,7 +124,7 @@ class Argument(Record):
     resolved: int | float | str | bool | None
 
 
-class Accuracy(Record):
+class AccuracyRecord(Record):
     """T (on training states) or S (on states that the server fed): share of correct proposals at one draft depth.
 
     `depth` counts from 0. `conditional`: only rows whose earlier depths were correct. `control`: how the input was
@@ -147,7 +147,7 @@ class Accuracy(Record):
     condition: Condition = Field(default_factory=dict)
 
 
-class Slot(Record):
+class SlotRecord(Record):
     """C: what one slot of the draft's fc was fed, and what it was trained on.
 
     `wanted`, `boundary`: boundaries (None: unknown, or none matches). `shift` in tokens and `transform` ("raw", "normed",
@@ -170,7 +170,7 @@ class Slot(Record):
     condition: Condition = Field(default_factory=dict)
 
 
-class Acceptance(Record):
+class AcceptanceRecord(Record):
     """P: what verify rounds accepted.
 
     `accept_length` = 1 + accepted drafts / rounds (bonus token included, so 1.0 means that nothing was accepted);
@@ -187,7 +187,7 @@ class Acceptance(Record):
     condition: Condition = Field(default_factory=dict)
 
 
-class Difference(Record):
+class DifferenceRecord(Record):
     """P: two arms that differ in one condition, compared request by request, as `wiring ab` does.
 
     `by` is a name of CONDITIONS, `a` and `b` its two values; `low`, `high` bound b's accept length minus a's (95 %);
@@ -205,7 +205,7 @@ class Difference(Record):
     condition: Condition = Field(default_factory=dict)
 
 
-class Speed(Record):
+class SpeedRecord(Record):
     """R: speed of one arm: "plain" (no draft), "draft", or "forced" (draft work with acceptance forced).
 
     `tok_per_s` at the client, batch as in `condition`; `step_s` seconds of a plain decode step, `round_s` of a round;
@@ -225,7 +225,7 @@ class Speed(Record):
     condition: Condition = Field(default_factory=dict)
 
 
-class Fact(Record):
+class FactRecord(Record):
     """An observation that no other record holds; names and meanings in `FACTS`. `letter`: its kind of evidence."""
 
     letter: Literal["L", "T", "S", "C", "P", "R"]
@@ -233,7 +233,7 @@ class Fact(Record):
     value: Value
 
     @model_validator(mode="after")
-    def _value_of_its_type(self) -> Fact:
+    def _value_of_its_type(self) -> FactRecord:
         _check_type(self.name, self.value, FACTS[self.name].type)
         if self.name == "draft_departs_at" and self.value not in DRAFT_PARTS:
             raise ValueError(f"draft_departs_at must be one of {', '.join(DRAFT_PARTS)}, not {self.value!r}")
@@ -334,25 +334,25 @@ class Evidence(BaseModel):
     schema_version: Literal[1] = 1
     name: str = ""
     setting: Setting = Setting()
-    lint: tuple[Lint, ...] = ()
-    arguments: tuple[Argument, ...] = ()
-    accuracy: tuple[Accuracy, ...] = ()
-    slots: tuple[Slot, ...] = ()
-    acceptance: tuple[Acceptance, ...] = ()
-    differences: tuple[Difference, ...] = ()
-    speed: tuple[Speed, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    lint: tuple[LintRecord, ...] = ()
+    arguments: tuple[ArgumentRecord, ...] = ()
+    accuracy: tuple[AccuracyRecord, ...] = ()
+    slots: tuple[SlotRecord, ...] = ()
+    acceptance: tuple[AcceptanceRecord, ...] = ()
+    differences: tuple[DifferenceRecord, ...] = ()
+    speed: tuple[SpeedRecord, ...] = ()
+    facts: tuple[FactRecord, ...] = ()
     log: tuple[str, ...] = ()
 
 
 # fields of `Evidence` that hold records, by the type of the record
 PARTS: dict[type[Record], str] = {
-    Lint: "lint",
-    Argument: "arguments",
-    Accuracy: "accuracy",
-    Slot: "slots",
-    Acceptance: "acceptance",
-    Difference: "differences",
-    Speed: "speed",
-    Fact: "facts",
+    LintRecord: "lint",
+    ArgumentRecord: "arguments",
+    AccuracyRecord: "accuracy",
+    SlotRecord: "slots",
+    AcceptanceRecord: "acceptance",
+    DifferenceRecord: "differences",
+    SpeedRecord: "speed",
+    FactRecord: "facts",
 }

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from wiring.errors import WiringError
-from wiring.logs.evidence import Acceptance, Evidence, Record, Speed
+from wiring.logs.evidence import PARTS, AcceptanceRecord, Evidence, Record, SpeedRecord
 from wiring.logs.log_context import Context, scan
 from wiring.logs.log_lines import emit
 from wiring.logs.pooling import Pool
@@ -31,7 +31,7 @@ Progress = Callable[[int], None]  # called with the bytes read so far
 
 
 @dataclass
-class Summary:
+class LogSummary:
     """What a file says, summed up by what it was measured under.
 
     `evidence` holds one pooled record per rule, batch (up to the next power of two), CUDA graphs and hour; what cannot
@@ -43,7 +43,7 @@ class Summary:
     context: Context
     evidence: Evidence
     figures: int = 0
-    impossible: tuple[Acceptance, ...] = ()
+    impossible: tuple[AcceptanceRecord, ...] = ()
     impossible_count: int = 0
 
     @property
@@ -53,7 +53,7 @@ class Summary:
         return not (e.acceptance or e.speed or e.facts or e.arguments or e.accuracy)
 
 
-def read_file(path: Path, earlier: Path | None = None, *, progress: Progress | None = None, **given: Any) -> Summary:
+def read_file(path: Path, earlier: Path | None = None, *, progress: Progress | None = None, **given: Any) -> LogSummary:
     """Read a file of whatever kind. `earlier`: the scrape before this one, whose counters are taken off.
 
     `given`: fields of `Given`. Raises WiringError where it cannot be read.
@@ -152,15 +152,15 @@ class _Speeds:
     condition: dict[str, Any]
     values: list[float] = field(default_factory=list)
     length: float = 0.0
-    first: Speed | None = None
+    first: SpeedRecord | None = None
 
-    def add(self, record: Speed) -> None:
+    def add(self, record: SpeedRecord) -> None:
         self.first = self.first or record
         if len(self.values) < _KEPT_SPEEDS and record.tok_per_s is not None:
             self.values.append(record.tok_per_s)
             self.length += record.accept_length or 0.0
 
-    def result(self) -> Speed:
+    def result(self) -> SpeedRecord:
         assert self.first is not None
         if len(self.values) == 1:
             return self.first.model_copy(update={"condition": self.condition})
@@ -174,14 +174,14 @@ class _Speeds:
         return self.first.model_copy(update=update)
 
 
-def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> Summary:
+def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> LogSummary:
     pools: dict[tuple, Pool] = {}
     speeds: dict[tuple, _Speeds] = {}
     rest: dict[str, list[Record]] = {"facts": [], "arguments": [], "accuracy": []}
-    kept: list[Acceptance] = []
+    kept: list[AcceptanceRecord] = []
     impossible = figures = 0
     for record in records:
-        if isinstance(record, Acceptance):
+        if isinstance(record, AcceptanceRecord):
             figures += 1
             if record.impossible:
                 impossible += 1
@@ -192,11 +192,11 @@ def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> Summary:
             if key not in pools:
                 pools[key] = Pool(condition)
             pools[key].add(record)
-        elif isinstance(record, Speed):
+        elif isinstance(record, SpeedRecord):
             condition = _coarse(record.condition)
             speeds.setdefault((record.arm, *sorted(condition.items())), _Speeds(condition)).add(record)
         else:
-            rest[{"Fact": "facts", "Argument": "arguments"}.get(type(record).__name__, "accuracy")].append(record)
+            rest[PARTS[type(record)]].append(record)
     evidence = Evidence(
         name=context.source,
         setting=context.setting,
@@ -204,7 +204,7 @@ def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> Summary:
         speed=tuple(one.result() for one in speeds.values()),
         **{name: tuple(found) for name, found in rest.items()},
     )
-    return Summary(kind, context, evidence, figures, tuple(kept), impossible)
+    return LogSummary(kind, context, evidence, figures, tuple(kept), impossible)
 
 
 def _coarse(condition: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from wiring.logs.acceptance_figures import Figures, digits_of, half_unit, normalise, recover_rounds
-from wiring.logs.evidence import Accuracy, Record, Speed
+from wiring.logs.evidence import AccuracyRecord, Record, SpeedRecord
 from wiring.logs.log_context import Context
 from wiring.logs.log_text import count, field_of, place
 
@@ -106,7 +106,7 @@ class LlamaCppLog:
         found = normalise(place(context.source, at), figures, rule=rule, condition=condition)
         yield found
         if self._speed is not None:
-            yield Speed(
+            yield SpeedRecord(
                 source=found.source,
                 arm="draft",
                 tok_per_s=self._speed,
@@ -191,7 +191,7 @@ class TrainerLog:
         if self._automodel is not None:
             at, accuracy, length = self._automodel
             rule = f"{_AUTOMODEL}; simulated accept length train_tau_sim = {length}"
-            yield Accuracy(
+            yield AccuracyRecord(
                 source=place(self._context.source, at),
                 side="T",
                 accuracy=float(accuracy),

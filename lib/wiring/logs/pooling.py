@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from wiring.errors import WiringError
-from wiring.logs.evidence import Acceptance, Value
+from wiring.logs.evidence import AcceptanceRecord, Value
 
 _UNWEIGHTED = "mean of {n} figures, not weighted: their rounds are not printed"
 _WEIGHTED = "pooled over {n} figures by their rounds"
@@ -21,7 +21,7 @@ class Pool:
 
     def __init__(self, condition: Mapping[str, Value] | None = None) -> None:
         """`condition`: what the pool stands for; else what its records have in common."""
-        self._first: Acceptance | None = None
+        self._first: AcceptanceRecord | None = None
         self._given = condition
         self._condition: dict[str, Value] = {}
         self._proposed: int | None = None
@@ -31,7 +31,7 @@ class Pool:
         self._position_rounds = 0
         self._impossible = self._left_out_why = ""
 
-    def add(self, record: Acceptance) -> None:
+    def add(self, record: AcceptanceRecord) -> None:
         """Count one record in."""
         if self._first is None:
             self._first, self._proposed = record, record.proposed
@@ -55,7 +55,7 @@ class Pool:
             self._plain += 1
             self._lengths += record.accept_length
 
-    def _add_positions(self, record: Acceptance) -> None:
+    def _add_positions(self, record: AcceptanceRecord) -> None:
         if not record.by_position or (self._positions is not None and len(self._positions) != len(record.by_position)):
             return
         self._positions = self._positions or [0.0] * len(record.by_position)
@@ -63,7 +63,7 @@ class Pool:
         for depth, share in enumerate(record.by_position):
             self._positions[depth] += share * (record.rounds or 0)
 
-    def result(self) -> Acceptance:
+    def result(self) -> AcceptanceRecord:
         """The pooled record. Raises WiringError where nothing was added."""
         first = self._first
         if first is None:
@@ -83,7 +83,7 @@ class Pool:
         elif self._plain:
             length = self._lengths / self._plain
         whole = self._positions is not None and self._position_rounds == self._rounds
-        return Acceptance(
+        return AcceptanceRecord(
             source=f"{first.source} and {taken + without + self._left_out - 1} more",
             accept_length=length,
             by_position=tuple(min(share / self._rounds, 1.0) for share in self._positions or ()) if whole else (),
@@ -95,7 +95,7 @@ class Pool:
         )
 
 
-def pool(records: Iterable[Acceptance]) -> Acceptance:
+def pool(records: Iterable[AcceptanceRecord]) -> AcceptanceRecord:
     """One record of acceptance from several, e.g. all lines of a log. Raises WiringError where there are none."""
     pooled = Pool()
     for record in records:

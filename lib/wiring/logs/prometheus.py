@@ -13,7 +13,7 @@ from typing import Any
 
 from wiring.errors import WiringError
 from wiring.logs.acceptance_figures import Figures, normalise
-from wiring.logs.evidence import Record, Speed
+from wiring.logs.evidence import Record, SpeedRecord
 from wiring.logs.log_context import scan
 
 _PREFIXES = ("vllm", "llamacpp", "sglang")
@@ -117,7 +117,9 @@ def _sglang(
     if speed:
         arm = "draft" if length else "plain"
         found.append(
-            Speed(source=source, arm=arm, tok_per_s=speed, accept_length=length or None, condition=context.condition())
+            SpeedRecord(
+                source=source, arm=arm, tok_per_s=speed, accept_length=length or None, condition=context.condition()
+            )
         )
     return found
 

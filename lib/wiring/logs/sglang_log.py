@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from wiring.engines.sglang_metrics import RATE_RULES, prints_quantisation, rate_rule
 from wiring.logs.acceptance_figures import Figures, digits_of, normalise
-from wiring.logs.evidence import Argument, Fact, Record, Speed
+from wiring.logs.evidence import ArgumentRecord, FactRecord, Record, SpeedRecord
 from wiring.logs.log_context import ADJUSTED, Context, fitting_rates, rule_that_fits
 from wiring.logs.log_text import field_of, number, place, rate_of
 
@@ -79,7 +79,7 @@ class SGLangLog:
             yield from self._bench(source, questions[3], float(questions[2]))
         elif "NaN in the logits" in line and "nan" not in self._told:
             self._told.add("nan")
-            yield Fact(source=source, letter="P", name="nonfinite_logits", value=True)
+            yield FactRecord(source=source, letter="P", name="nonfinite_logits", value=True)
         else:
             yield from self._table(source, at, line)
 
@@ -91,10 +91,10 @@ class SGLangLog:
             resolved.setdefault("speculative_num_draft_tokens", context.draft_tokens)
         for name, value in {**context.asked, **context.given}.items():
             if name in resolved and resolved[name] is not None and str(resolved[name]) != str(value):
-                yield Argument(source=source, name=name, asked=value, resolved=resolved[name])
+                yield ArgumentRecord(source=source, name=name, asked=value, resolved=resolved[name])
         algorithm = resolved.get("speculative_algorithm", context.asked.get("speculative_algorithm"))
         if algorithm is not None:
-            yield Fact(source=source, letter="L", name="spec_algorithm", value=str(algorithm))
+            yield FactRecord(source=source, letter="L", name="spec_algorithm", value=str(algorithm))
 
     def _decode(self, source: str, line: str) -> Iterator[Record]:
         context = self._context
@@ -118,7 +118,7 @@ class SGLangLog:
             length = found.accept_length
         if speed is not None and 0 < speed < math.inf:
             arm = "plain" if printed is None and rate is None else "draft"
-            yield Speed(source=source, arm=arm, tok_per_s=speed, accept_length=length, condition=condition)
+            yield SpeedRecord(source=source, arm=arm, tok_per_s=speed, accept_length=length, condition=condition)
 
     def _rate(self, length: float | None, rate: float | None) -> tuple[str, float | None, str]:
         """The rule in words, the accept length of the rate alone, and what contradicts."""
@@ -183,12 +183,12 @@ class SGLangLog:
         if "draft" in self._told:
             return
         self._told.add("draft")
-        yield Fact(source=source, letter="L", name="draft_architecture", value=loaded[1])
+        yield FactRecord(source=source, letter="L", name="draft_architecture", value=loaded[1])
         quant, version = _QUANT.search(line), self._context.version
         if quant is not None:
-            yield Fact(source=source, letter="L", name="load_quantisation", value=quant[1])
+            yield FactRecord(source=source, letter="L", name="load_quantisation", value=quant[1])
         elif "dtype=" not in line and (version is None or prints_quantisation(version)):
-            yield Fact(source=source, letter="L", name="load_quantisation", value="none")
+            yield FactRecord(source=source, letter="L", name="load_quantisation", value="none")
 
     def _adjusted(self, source: str) -> Iterator[Record]:
         context = self._context
@@ -197,7 +197,7 @@ class SGLangLog:
             return  # told with both values at the end
         if context.draft_tokens is not None and "adjusted" not in self._told:
             self._told.add("adjusted")
-            yield Argument(
+            yield ArgumentRecord(
                 source=source,
                 name=name,
                 asked="another number, which the log does not print",
@@ -209,11 +209,11 @@ class SGLangLog:
         length, context = float(printed), self._context
         if length <= 1 and context.plain is not False:
             if context.plain:
-                yield Speed(source=source, arm="plain", tok_per_s=throughput, condition=context.condition())
+                yield SpeedRecord(source=source, arm="plain", tok_per_s=throughput, condition=context.condition())
             return
         figures = Figures(length, digits_of(printed), per_round=context.per_round)
         yield normalise(source, figures, rule=_PER_ANSWER, condition=context.condition())
-        yield Speed(
+        yield SpeedRecord(
             source=source, arm="draft", tok_per_s=throughput, accept_length=length, condition=context.condition()
         )
 
@@ -237,7 +237,7 @@ class SGLangLog:
             found = normalise(source, figures, rule=_TOTAL, condition=context.condition())
             yield found
             if self._throughput is not None:
-                yield Speed(
+                yield SpeedRecord(
                     source=source,
                     arm="draft",
                     tok_per_s=self._throughput,
@@ -251,7 +251,7 @@ class SGLangLog:
         context, digits = self._context, digits_of(printed)
         condition = context.condition(batch=1)
         if float(printed) <= 1 and f"{tokens / max(tokens - 1, 1):.{digits}f}" != printed:
-            yield Speed(source=source, arm="plain", tok_per_s=speed, condition=condition)
+            yield SpeedRecord(source=source, arm="plain", tok_per_s=speed, condition=condition)
             return  # prints 1.000 for a server that does not speculate
         about = tokens / float(printed)
         near = range(max(int(about * 0.999) - 1, 1), int(about * 1.001) + 3)
@@ -262,4 +262,6 @@ class SGLangLog:
         rule = _PER_ANSWER + ("" if rounds is None else "; taken off here: accepted = tokens - 1 - rounds")
         found = normalise(source, figures, rule=rule, condition=condition)
         yield found
-        yield Speed(source=source, arm="draft", tok_per_s=speed, accept_length=found.accept_length, condition=condition)
+        yield SpeedRecord(
+            source=source, arm="draft", tok_per_s=speed, accept_length=found.accept_length, condition=condition
+        )

@@ -13,7 +13,7 @@ from typing import Any
 from wiring.bench.acceptance import acceptance
 from wiring.engines.sglang_metrics import META_COUNTS
 from wiring.logs.acceptance_figures import Figures, normalise
-from wiring.logs.evidence import Acceptance, Fact, Record, Speed
+from wiring.logs.evidence import AcceptanceRecord, FactRecord, Record, SpeedRecord
 from wiring.logs.log_context import Context, scan
 from wiring.logs.log_text import place
 
@@ -33,7 +33,7 @@ def read_server_info(
     algorithm = info.get("speculative_algorithm")
     found: list[Record] = []
     if algorithm:
-        found.append(Fact(source=source, letter="L", name="spec_algorithm", value=str(algorithm)))
+        found.append(FactRecord(source=source, letter="L", name="spec_algorithm", value=str(algorithm)))
     states = info.get("internal_states") or [info]
     for rank, state in enumerate(states):
         here = source if len(states) == 1 else f"{source}, internal_states[{rank}]"
@@ -46,7 +46,7 @@ def read_server_info(
         if isinstance(speed, int | float) and speed > 0:
             arm = "draft" if algorithm or record is not None else "plain"
             found.append(
-                Speed(
+                SpeedRecord(
                     source=f"{here}, last_gen_throughput of the last log interval",
                     arm=arm,
                     tok_per_s=float(speed),
@@ -62,7 +62,7 @@ def read_meta_info(
     *,
     source: str = "meta_info",
     **given: Any,
-) -> tuple[Acceptance, ...]:
+) -> tuple[AcceptanceRecord, ...]:
     """One record per answer that speculated: `meta_info` itself, or the answer of `/generate` that holds it.
 
     The names of the counts tell the release; none of them ever counted the bonus token. Where a release has no counts
@@ -79,7 +79,7 @@ def read_meta_info(
     return tuple(records)
 
 
-def _answer(source: str, meta: Mapping[str, Any], rounds: int, context: Context) -> Acceptance:
+def _answer(source: str, meta: Mapping[str, Any], rounds: int, context: Context) -> AcceptanceRecord:
     cached, prompt = meta.get("cached_tokens"), meta.get("prompt_tokens")
     condition = context.condition(
         cached=cached > 0 if isinstance(cached, int) else None,

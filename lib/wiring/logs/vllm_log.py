@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from wiring.logs.acceptance_figures import Figures, digits_of, normalise, recover_rounds
-from wiring.logs.evidence import Fact, Record, Speed
+from wiring.logs.evidence import FactRecord, Record, SpeedRecord
 from wiring.logs.log_context import Context
 from wiring.logs.log_text import count, field_of, number, place, rate_of
 
@@ -98,9 +98,11 @@ class VLLMLog:
             yield from self._old_engine(*self._v0)
         if self._own_embedding:
             source = place(self._context.source, self._embedding_at)
-            yield Fact(source=source, letter="L", name="embedding_equals_target", value=True not in self._own_embedding)
+            yield FactRecord(
+                source=source, letter="L", name="embedding_equals_target", value=True not in self._own_embedding
+            )
             if len(self._own_embedding) > 1:  # each rank decides for itself
-                yield Fact(source=source, letter="L", name="embedding_ranks_agree", value=False)
+                yield FactRecord(source=source, letter="L", name="embedding_ranks_agree", value=False)
 
     def _interval(self, at: int, line: str) -> Iterator[Record]:
         printed = field_of(line, "Mean acceptance length")
@@ -131,7 +133,7 @@ class VLLMLog:
         self._running[found[1]] = running
         if speed > 0 and running > 0 and self._context.plain is not None:
             arm = "plain" if self._context.plain else "draft"
-            yield Speed(
+            yield SpeedRecord(
                 source=place(self._context.source, at),
                 arm=arm,
                 tok_per_s=speed,

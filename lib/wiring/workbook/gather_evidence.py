@@ -11,7 +11,17 @@ from wiring.capture.matching import SlotMatch
 from wiring.diagnosis.slot_symptoms import DRIFTED, PARTIAL
 from wiring.errors import WiringError
 from wiring.layers import Phase
-from wiring.logs.evidence import Acceptance, Accuracy, Argument, Evidence, Fact, Record, Setting, Slot, Speed
+from wiring.logs.evidence import (
+    AcceptanceRecord,
+    AccuracyRecord,
+    ArgumentRecord,
+    Evidence,
+    FactRecord,
+    Record,
+    Setting,
+    SlotRecord,
+    SpeedRecord,
+)
 from wiring.workbook.artefacts import (
     ARTEFACTS,
     LayoutDiff,
@@ -150,18 +160,18 @@ def _resolved_steps(throughput: Throughput | None) -> int | None:
     return None
 
 
-def _arguments(throughput: Throughput | None) -> tuple[Argument, ...]:
+def _arguments(throughput: Throughput | None) -> tuple[ArgumentRecord, ...]:
     """Only what was asked for: the rest the server was left to choose."""
     if throughput is None:
         return ()
     return tuple(
-        Argument(source="01_throughput, arguments", name=row.name, asked=row.asked, resolved=row.resolved)
+        ArgumentRecord(source="01_throughput, arguments", name=row.name, asked=row.asked, resolved=row.resolved)
         for row in throughput.arguments
         if row.asked is not None
     )
 
 
-def _training(artefact: AccuracyArtefact | None) -> tuple[Accuracy, ...]:
+def _training(artefact: AccuracyArtefact | None) -> tuple[AccuracyRecord, ...]:
     """T on the saved states under the trained layout, depth by depth, and its controls at depth 0."""
     if artefact is None:
         return ()
@@ -176,13 +186,13 @@ def _training(artefact: AccuracyArtefact | None) -> tuple[Accuracy, ...]:
     return tuple(rows)
 
 
-def _row(report: AccuracyReport, depth: int, rule: str, control: str) -> list[Accuracy]:
+def _row(report: AccuracyReport, depth: int, rule: str, control: str) -> list[AccuracyRecord]:
     if depth >= len(report.depths) or not report.depths[depth].total:
         return []
     one = report.depths[depth]
     finite = one.low == one.low and one.high == one.high
     return [
-        Accuracy(
+        AccuracyRecord(
             source="02_accuracy",
             side="T",
             depth=depth,
@@ -197,19 +207,21 @@ def _row(report: AccuracyReport, depth: int, rule: str, control: str) -> list[Ac
     ]
 
 
-def _serving(layout: LayoutDiff | None, *, served: bool) -> tuple[Accuracy, ...]:
+def _serving(layout: LayoutDiff | None, *, served: bool) -> tuple[AccuracyRecord, ...]:
     """T and S on the text that the server decoded: the reference's trained states, and what the server fed."""
-    rows: list[Accuracy] = []
+    rows: list[AccuracyRecord] = []
     for row in layout.serving if layout is not None else ():
         common = dict(source="03_layout, serving", depth=row.depth, rows=row.rows, text="served")
-        rows.append(Accuracy(side="T", accuracy=row.trained, rule=layout.serving_rule, **common))
+        rows.append(AccuracyRecord(side="T", accuracy=row.trained, rule=layout.serving_rule, **common))
         if served:  # its interval is that of the difference to T on the same rows, which is the question
             low, high = (min(1.0, max(0.0, row.trained + d)) for d in (row.difference_low, row.difference_high))
-            rows.append(Accuracy(side="S", accuracy=row.served, rule=layout.serving_rule, low=low, high=high, **common))
+            rows.append(
+                AccuracyRecord(side="S", accuracy=row.served, rule=layout.serving_rule, low=low, high=high, **common)
+            )
     return tuple(rows)
 
 
-def _replay(by_position: Sequence[float], rounds: int) -> tuple[Accuracy, ...]:
+def _replay(by_position: Sequence[float], rounds: int) -> tuple[AccuracyRecord, ...]:
     """Marginal shares of a replay as accuracies among the rounds that got there."""
     rows, before = [], 1.0
     for depth, share in enumerate(by_position):
@@ -217,7 +229,7 @@ def _replay(by_position: Sequence[float], rounds: int) -> tuple[Accuracy, ...]:
         if not reached:
             break
         rows.append(
-            Accuracy(
+            AccuracyRecord(
                 source="05_rebenchmark, replay without a server",
                 side="T",
                 depth=depth,
@@ -232,12 +244,12 @@ def _replay(by_position: Sequence[float], rounds: int) -> tuple[Accuracy, ...]:
     return tuple(rows)
 
 
-def _slots(by_phase: Mapping[str, Sequence[SlotMatch]], trained: Sequence[int], source: str) -> tuple[Slot, ...]:
+def _slots(by_phase: Mapping[str, Sequence[SlotMatch]], trained: Sequence[int], source: str) -> tuple[SlotRecord, ...]:
     return tuple(_slot(row, phase, trained, source) for phase, rows in sorted(by_phase.items()) for row in rows)
 
 
-def _slot(row: SlotMatch, phase: str, trained: Sequence[int], source: str) -> Slot:
-    return Slot(
+def _slot(row: SlotMatch, phase: str, trained: Sequence[int], source: str) -> SlotRecord:
+    return SlotRecord(
         source=f"{source}, {phase}",
         phase=phase,
         slot=row.slot,
@@ -250,12 +262,12 @@ def _slot(row: SlotMatch, phase: str, trained: Sequence[int], source: str) -> Sl
     )
 
 
-def _acceptance(arm: ArmResult, steps: int | None, source: str) -> tuple[Acceptance, ...]:
+def _acceptance(arm: ArmResult, steps: int | None, source: str) -> tuple[AcceptanceRecord, ...]:
     if arm.accept_length is None or arm.accept_length != arm.accept_length:
         return ()
     positions = () if any(p != p for p in arm.acceptance_by_position) else arm.acceptance_by_position
     return (
-        Acceptance(
+        AcceptanceRecord(
             source=source,
             accept_length=arm.accept_length,
             by_position=positions,
@@ -268,8 +280,8 @@ def _acceptance(arm: ArmResult, steps: int | None, source: str) -> tuple[Accepta
 
 def _speed(plain: ArmResult, draft: ArmResult, source: str) -> tuple[Record, ...]:
     return (
-        Speed(source=source, arm="plain", tok_per_s=plain.tok_per_s, step_s=plain.step_s),
-        Speed(
+        SpeedRecord(source=source, arm="plain", tok_per_s=plain.tok_per_s, step_s=plain.step_s),
+        SpeedRecord(
             source=source,
             arm="draft",
             tok_per_s=draft.tok_per_s,
@@ -280,12 +292,12 @@ def _speed(plain: ArmResult, draft: ArmResult, source: str) -> tuple[Record, ...
     )
 
 
-def _facts(throughput: Throughput | None, rebenchmark: Rebenchmark | None) -> tuple[Fact, ...]:
+def _facts(throughput: Throughput | None, rebenchmark: Rebenchmark | None) -> tuple[FactRecord, ...]:
     facts = []
     same = [a.same_outputs for a in (throughput, rebenchmark) if a is not None and a.same_outputs]
     if same:
         facts.append(
-            Fact(
+            FactRecord(
                 source="same token ids as plain decoding",
                 letter="P",
                 name="outputs_equal_plain",
@@ -294,7 +306,11 @@ def _facts(throughput: Throughput | None, rebenchmark: Rebenchmark | None) -> tu
         )
     if throughput is not None and throughput.bigram_shares:
         facts.append(
-            Fact(source="01_throughput", letter="P", name="unique_bigram_share", value=min(throughput.bigram_shares))
+            FactRecord(
+                source="01_throughput", letter="P", name="unique_bigram_share", value=min(throughput.bigram_shares)
+            )
         )
-        facts.append(Fact(source="01_throughput", letter="P", name="prompts", value=len(throughput.bigram_shares)))
+        facts.append(
+            FactRecord(source="01_throughput", letter="P", name="prompts", value=len(throughput.bigram_shares))
+        )
     return tuple(facts)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from wiring.bench.ab import FACTORS, run_ab
 from wiring.diagnosis.verdict import diagnose
 from wiring.errors import WiringError
-from wiring.logs.evidence import Acceptance, Evidence
+from wiring.logs.evidence import AcceptanceRecord, Evidence
 from wiring.server.launch import RunningServer
 
 PROMPTS = [[p, p + 1, p + 2] for p in range(8)]
@@ -179,7 +179,7 @@ def test_the_command_prints_both_groups_and_ends_by_what_it_found(command):
 def test_the_commands_json_is_json_and_its_acceptance_is_evidence(command):
     told = command(FakeServer(WEAK["flush"]), "--factor", "flush", "--json")
     result = json.loads(told.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    records = [Acceptance.model_validate(record) for record in result["acceptance"]]
+    records = [AcceptanceRecord.model_validate(record) for record in result["acceptance"]]
     assert [record.condition["cached"] for record in records] == [False, True]
     assert records[0].accept_length > records[1].accept_length and records[0].proposed == STEPS
     assert result["real"] is True and result["factor"]["condition"] == "cached"

@@ -14,7 +14,7 @@ from wiring.bench.acceptance_splits import compare, from_meta, from_rounds, spli
 from wiring.checkpoints.draft_files import read_draft
 from wiring.checkpoints.target_files import read_tensor
 from wiring.engines.sglang import Speculation
-from wiring.logs.evidence import Acceptance, Difference
+from wiring.logs.evidence import AcceptanceRecord, DifferenceRecord
 from wiring.model.eagle3 import Eagle3Draft
 from wiring.model.target_reference import ReferenceTarget
 from wiring.server.launch import ServerSpec, start
@@ -91,10 +91,10 @@ def test_a_cached_prefix_changes_nothing_on_a_healthy_server(ab, alone):
     assert status == 0 and found["real"] is False and found["same_outputs"] == [True] * COUNT
     assert found["notes"] == []  # the cache was empty before, and held the prompts afterwards
     wanted = accept_length(alone.rounds(CHAIN))
-    empty, warm = (Acceptance.model_validate(row) for row in found["acceptance"])
+    empty, warm = (AcceptanceRecord.model_validate(row) for row in found["acceptance"])
     assert (empty.condition["cached"], warm.condition["cached"]) == (False, True)
     assert empty.accept_length == pytest.approx(wanted, rel=0.01) == warm.accept_length
-    Difference.model_validate(found["differences"][0])
+    DifferenceRecord.model_validate(found["differences"][0])
 
 
 def test_requests_side_by_side_accept_what_they_do_alone(ab, alone):

@@ -1,7 +1,7 @@
 """Evidence in a line: accuracies of a draft alone, acceptance under a condition, and what was read from it."""
 
 from wiring.diagnosis.find_symptoms import symptoms_of
-from wiring.logs.evidence import Acceptance, Accuracy, Evidence
+from wiring.logs.evidence import AcceptanceRecord, AccuracyRecord, Evidence
 
 
 def states(evidence: Evidence) -> dict[str, bool]:
@@ -9,9 +9,9 @@ def states(evidence: Evidence) -> dict[str, bool]:
     return {s.name: s.present for s in symptoms_of(evidence)}
 
 
-def measured(length=None, rounds=1000, positions=(), proposed=5, **condition) -> Acceptance:
+def measured(length=None, rounds=1000, positions=(), proposed=5, **condition) -> AcceptanceRecord:
     """Acceptance of `rounds` rounds under a condition."""
-    return Acceptance(
+    return AcceptanceRecord(
         source=f"run {sorted(condition.items())}",
         accept_length=length,
         rounds=rounds,
@@ -21,9 +21,9 @@ def measured(length=None, rounds=1000, positions=(), proposed=5, **condition) ->
     )
 
 
-def alone(accuracy, rows=4000, side="T", depths=5, text="held_out", **more) -> tuple[Accuracy, ...]:
+def alone(accuracy, rows=4000, side="T", depths=5, text="held_out", **more) -> tuple[AccuracyRecord, ...]:
     """The same accuracy at every depth."""
     return tuple(
-        Accuracy(source=f"{side} {text}", side=side, depth=k, accuracy=accuracy, rows=rows, text=text, **more)
+        AccuracyRecord(source=f"{side} {text}", side=side, depth=k, accuracy=accuracy, rows=rows, text=text, **more)
         for k in range(depths)
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from wiring.diagnosis.verdict import diagnose
-from wiring.logs.evidence import Acceptance, Accuracy, Evidence, Setting, Speed
+from wiring.logs.evidence import AcceptanceRecord, AccuracyRecord, Evidence, Setting, SpeedRecord
 
 STEPS, ROUNDS = 5, 40  # a prompt
 
@@ -22,7 +22,7 @@ def rounds(rng, chances):
 
 def acceptance(accepted, **condition):
     positions = tuple(float((accepted > k).mean()) for k in range(STEPS))
-    return Acceptance(
+    return AcceptanceRecord(
         source=str(condition),
         accept_length=1 + float(accepted.mean()),
         by_position=positions,
@@ -37,7 +37,7 @@ def accuracy(rng, chances, rows, **more):
     found = []
     for depth in range(STEPS):
         right = rng.random((len(chances), rows)) < chances[:, None]
-        found.append(Accuracy(source="alone", depth=depth, accuracy=float(right.mean()), rows=right.size, **more))
+        found.append(AccuracyRecord(source="alone", depth=depth, accuracy=float(right.mean()), rows=right.size, **more))
     return tuple(found)
 
 
@@ -61,8 +61,8 @@ def healthy(seed):
         ),
         acceptance=tuple(arms),
         speed=(
-            Speed(source="p", arm="plain", step_s=step),
-            Speed(source="d", arm="draft", round_s=step * (1 + rng.uniform(0.03, 0.15) * STEPS)),
+            SpeedRecord(source="p", arm="plain", step_s=step),
+            SpeedRecord(source="d", arm="draft", round_s=step * (1 + rng.uniform(0.03, 0.15) * STEPS)),
         ),
     )
 

@@ -10,16 +10,16 @@ from wiring.diagnosis.find_symptoms import symptoms_of
 from wiring.diagnosis.symptom_table import SYMPTOMS, Symptom
 from wiring.diagnosis.verdict import MARGIN, NAMED, diagnose, judge, score
 from wiring.logs.evidence import (
-    Acceptance,
-    Accuracy,
-    Argument,
-    Difference,
+    AcceptanceRecord,
+    AccuracyRecord,
+    ArgumentRecord,
+    DifferenceRecord,
     Evidence,
-    Fact,
-    Lint,
+    FactRecord,
+    LintRecord,
     Setting,
-    Slot,
-    Speed,
+    SlotRecord,
+    SpeedRecord,
 )
 
 FAST = settings(max_examples=60, deadline=None, derandomize=True)
@@ -52,21 +52,21 @@ SOURCES = st.sampled_from(["a", "b"])
 COUNTS = st.one_of(st.none(), st.integers(1, 10_000))
 RECORDS = {
     "lint": st.builds(
-        Lint,
+        LintRecord,
         source=SOURCES,
         kind=st.integers(1, 25),
         evidence=st.just("e"),
         severity=st.sampled_from(["error", "warning", "note"]),
     ),
     "arguments": st.builds(
-        Argument,
+        ArgumentRecord,
         source=SOURCES,
         name=st.sampled_from(["steps", "draft_quantisation"]),
         asked=st.sampled_from([None, 4, "none"]),
         resolved=st.sampled_from([None, 6, 4]),
     ),
     "accuracy": st.builds(
-        Accuracy,
+        AccuracyRecord,
         source=SOURCES,
         side=st.sampled_from(["T", "S"]),
         depth=st.integers(0, 2),
@@ -77,7 +77,7 @@ RECORDS = {
         text=st.sampled_from(["training", "held_out", "served", "other"]),
     ),
     "slots": st.builds(
-        Slot,
+        SlotRecord,
         source=SOURCES,
         phase=st.sampled_from(["prefill", "verify"]),
         slot=st.integers(0, 2),
@@ -89,7 +89,7 @@ RECORDS = {
         ranks_agree=st.sampled_from([None, True, False]),
     ),
     "acceptance": st.builds(
-        Acceptance,
+        AcceptanceRecord,
         source=SOURCES,
         accept_length=LENGTHS,
         rounds=COUNTS,
@@ -98,7 +98,7 @@ RECORDS = {
         by_position=st.lists(st.floats(0, 1), max_size=5).map(lambda p: tuple(sorted(p)[::-1])),
     ),
     "differences": st.builds(
-        Difference,
+        DifferenceRecord,
         source=SOURCES,
         by=st.sampled_from(["cached", "server"]),
         a=st.just(False),
@@ -111,7 +111,7 @@ RECORDS = {
         condition=st.sampled_from([{}, {"first_round": True}]),
     ),
     "speed": st.builds(
-        Speed,
+        SpeedRecord,
         source=SOURCES,
         arm=st.sampled_from(["plain", "draft", "forced"]),
         condition=CONDITIONS,
@@ -122,14 +122,14 @@ RECORDS = {
     ),
     "facts": st.one_of(
         st.builds(
-            Fact,
+            FactRecord,
             source=SOURCES,
             letter=st.just("P"),
             value=st.booleans(),
             name=st.sampled_from(["text_broken", "map_present", "templates_equal", "other_engine_fine"]),
         ),
         st.builds(
-            Fact,
+            FactRecord,
             source=SOURCES,
             letter=st.just("P"),
             value=st.floats(0, 1),
@@ -198,18 +198,18 @@ def test_one_more_symptom_of_a_fault_never_lowers_its_place(found, kind, data):
 
 # Evidence of some kinds in pieces, each of which decides one more of the kind's symptoms.
 def fact(name, value):
-    return {"facts": (Fact(source=name, letter="P", name=name, value=value),)}
+    return {"facts": (FactRecord(source=name, letter="P", name=name, value=value),)}
 
 
 def lint(kind):
-    return {"lint": (Lint(source="lint", kind=kind, severity="error", evidence="e"),)}
+    return {"lint": (LintRecord(source="lint", kind=kind, severity="error", evidence="e"),)}
 
 
 def contrast(name, good, bad):
     arms = ((good, 3.0), (bad, 2.0))
     return {
         "acceptance": tuple(
-            Acceptance(source=f"{name} {value}", accept_length=length, rounds=5000, condition={name: value})
+            AcceptanceRecord(source=f"{name} {value}", accept_length=length, rounds=5000, condition={name: value})
             for value, length in arms
         )
     }

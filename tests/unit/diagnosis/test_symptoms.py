@@ -9,7 +9,16 @@ from evidence_builders import alone, measured, states
 from wiring.diagnosis.estimates import OTHER_PROMPTS, SAME_PROMPTS, pool, share
 from wiring.diagnosis.find_symptoms import normalise_evidence, symptoms_of
 from wiring.diagnosis.prediction import predictions
-from wiring.logs.evidence import Accuracy, Argument, Difference, Evidence, Fact, Setting, Slot, Speed
+from wiring.logs.evidence import (
+    AccuracyRecord,
+    ArgumentRecord,
+    DifferenceRecord,
+    Evidence,
+    FactRecord,
+    Setting,
+    SlotRecord,
+    SpeedRecord,
+)
 
 
 def test_wilson_interval_of_a_published_example():
@@ -50,7 +59,7 @@ def test_the_error_of_a_predicted_accept_length_is_that_of_the_rounds_that_it_wa
     rounds = 1_000_000
     reached = (1.0, *positions)
     rows = tuple(
-        Accuracy(
+        AccuracyRecord(
             source="replay", side="T", depth=k, accuracy=b / a, rows=int(rounds * a), text="served", conditional=True
         )
         for k, (a, b) in enumerate(pairwise(reached))
@@ -125,15 +134,15 @@ def test_a_fall_from_next_to_nothing_is_none():
 
 def test_a_replay_along_the_same_text_is_a_prediction_to_the_draft():
     row = dict(source="wiring ab", by="server", a=False, b=True, accept_length_a=2.99)
-    lower = Difference(**row, accept_length_b=2.84, low=-0.2, high=-0.1, p_value=0.004)
-    same = Difference(**row, accept_length_b=2.99, low=0.0, high=0.0, p_value=1.0)
+    lower = DifferenceRecord(**row, accept_length_b=2.84, low=-0.2, high=-0.1, p_value=0.004)
+    same = DifferenceRecord(**row, accept_length_b=2.99, low=0.0, high=0.0, p_value=1.0)
     assert [states(Evidence(differences=(d,)))["accept_below_training"] for d in (lower, same)] == [True, False]
 
 
 def test_one_drafted_id_says_nothing_of_the_map():
     def drafted(top):
         facts = (("drafted_ids_low", 1.0), ("drafted_ids_share_top", top))
-        return states(Evidence(facts=tuple(Fact(source="ids", letter="P", name=n, value=v) for n, v in facts)))
+        return states(Evidence(facts=tuple(FactRecord(source="ids", letter="P", name=n, value=v) for n, v in facts)))
 
     assert drafted(1.0) == {"drafts_one_id": True}
     assert drafted(0.1) == {"drafts_one_id": False, "drafts_low_ids": True}
@@ -166,7 +175,7 @@ def test_the_first_round_against_later_ones(first, later, name):
 
 def first_rounds(replayed, served, p_value, low, high, topk=1, **more):
     """The server's first rounds after the prefill against a replay's, and all rounds against the draft alone."""
-    row = Difference(
+    row = DifferenceRecord(
         source="first rounds",
         by="server",
         a=False,
@@ -220,7 +229,7 @@ def test_a_fault_that_must_show_somewhere_is_ruled_out_by_all_of_its_places():
 
 def test_where_the_engines_draft_departs_from_a_reference_forward():
     def departs(value):
-        return states(Evidence(facts=(Fact(source="hooks", letter="P", name="draft_departs_at", value=value),)))
+        return states(Evidence(facts=(FactRecord(source="hooks", letter="P", name="draft_departs_at", value=value),)))
 
     assert departs("rotation") == {"draft_rotation_differs": True}
     assert departs("norm") == departs("residual") == {"draft_norm_differs": True}
@@ -229,10 +238,10 @@ def test_where_the_engines_draft_departs_from_a_reference_forward():
 
 
 def test_a_draft_that_is_low_with_sound_files_did_not_learn():
-    made = Fact(source="lint", letter="L", name="lint_made", value=True)
+    made = FactRecord(source="lint", letter="L", name="lint_made", value=True)
     low = Evidence(accuracy=alone(0.2), facts=(made,))
     assert states(low)["low_with_sound_files"] is True
-    other = Fact(source="sum", letter="L", name="map_changed", value=True)
+    other = FactRecord(source="sum", letter="L", name="map_changed", value=True)
     assert "low_with_sound_files" not in states(Evidence(accuracy=alone(0.2), facts=(made, other)))
     found = states(Evidence(accuracy=(*alone(0.62, depths=1), *alone(0.04)[1:]), facts=(made,)))
     assert found["accuracy_collapses_with_depth"] is True and "accuracy_low" not in found
@@ -247,13 +256,13 @@ def test_many_lengths_are_compared_by_thirds():
 
 def test_a_tested_difference_counts_as_a_contrast():
     row = dict(source="wiring ab", by="cached", a=False, b=True, accept_length_a=2.9)
-    fell = Difference(**row, accept_length_b=2.2, low=-0.9, high=-0.5, p_value=0.008)
-    same = Difference(**row, accept_length_b=2.9, low=-0.1, high=0.1, p_value=1.0)
-    open_ = Difference(**row, accept_length_b=2.6, low=-1.2, high=0.6, p_value=0.3)
-    small = Difference(**row, accept_length_b=2.81, low=-0.15, high=-0.02, p_value=0.004)
+    fell = DifferenceRecord(**row, accept_length_b=2.2, low=-0.9, high=-0.5, p_value=0.008)
+    same = DifferenceRecord(**row, accept_length_b=2.9, low=-0.1, high=0.1, p_value=1.0)
+    open_ = DifferenceRecord(**row, accept_length_b=2.6, low=-1.2, high=0.6, p_value=0.3)
+    small = DifferenceRecord(**row, accept_length_b=2.81, low=-0.15, high=-0.02, p_value=0.004)
     found = [states(Evidence(differences=(d,))).get("falls_when_cached") for d in (fell, same, open_, small)]
     assert found == [True, False, None, True]
-    hotter = Difference(
+    hotter = DifferenceRecord(
         source="wiring ab",
         by="temperature",
         a=0.0,
@@ -282,7 +291,7 @@ def test_impossible_figures_and_contradictions():
 
 def test_slots_tell_shift_transform_ranks_and_drift():
     def slot(k, boundary, **more):
-        return Slot(source="dump", phase="verify", slot=k, wanted=(0, 3, 31)[k], boundary=boundary, **more)
+        return SlotRecord(source="dump", phase="verify", slot=k, wanted=(0, 3, 31)[k], boundary=boundary, **more)
 
     right = states(Evidence(slots=tuple(slot(k, b, cosine=1.0, norm_ratio=1.0) for k, b in enumerate((0, 3, 31)))))
     assert right and not any(right.values())
@@ -305,7 +314,10 @@ def test_slots_tell_shift_transform_ranks_and_drift():
 def test_a_round_is_dear_beyond_what_its_drafts_account_for():
     # reference/case-study.md: 1.8 tokens a round at 54.8 tok/s, 11.1 ms a step: 2.96 plain steps
     def speeds(rate):
-        return (Speed(source="p", arm="plain", tok_per_s=90.0), Speed(source="d", arm="draft", tok_per_s=rate))
+        return (
+            SpeedRecord(source="p", arm="plain", tok_per_s=90.0),
+            SpeedRecord(source="d", arm="draft", tok_per_s=rate),
+        )
 
     found = Evidence(acceptance=(measured(1.8, None),), speed=speeds(54.8))
     assert states(found)["round_dear"] is True
@@ -315,7 +327,7 @@ def test_a_round_is_dear_beyond_what_its_drafts_account_for():
 
 def test_arguments_layer_ids_and_aliases():
     def argument(name, asked, resolved):
-        return states(Evidence(arguments=(Argument(source="server", name=name, asked=asked, resolved=resolved),)))
+        return states(Evidence(arguments=(ArgumentRecord(source="server", name=name, asked=asked, resolved=resolved),)))
 
     assert argument("speculative_num_draft_tokens", 8, 6) == {"arguments_changed": True}
     assert argument("speculative_num_draft_tokens", 6, 6) == {"arguments_changed": False}

@@ -5,14 +5,14 @@ from evidence_builders import alone, measured
 
 from wiring.diagnosis.symptom_table import SYMPTOMS, Symptom
 from wiring.diagnosis.verdict import diagnose, judge
-from wiring.logs.evidence import Evidence, Fact, Lint, Setting, Slot, Speed
+from wiring.logs.evidence import Evidence, FactRecord, LintRecord, Setting, SlotRecord, SpeedRecord
 
 GOOD = tuple(0.7**k for k in range(1, 6))
 HEALTHY = dict(
     setting=Setting(steps=5, trained_layout=(0, 3, 31)),
     accuracy=(*alone(0.7), *alone(0.7, side="S")),
     slots=tuple(
-        Slot(source="dump", phase="verify", slot=k, boundary=b, cosine=1.0, norm_ratio=1.0)
+        SlotRecord(source="dump", phase="verify", slot=k, boundary=b, cosine=1.0, norm_ratio=1.0)
         for k, b in enumerate((0, 3, 31))
     ),
     acceptance=(
@@ -23,14 +23,14 @@ HEALTHY = dict(
         measured(2.69, 1500, cuda_graphs=True),
     ),
     facts=(
-        Fact(source="lint", letter="L", name="lint_made", value=True),
-        Fact(source="text", letter="P", name="outputs_equal_plain", value=True),
+        FactRecord(source="lint", letter="L", name="lint_made", value=True),
+        FactRecord(source="text", letter="P", name="outputs_equal_plain", value=True),
     ),
 )
 
 
 def speed(step_s, round_s):
-    return (Speed(source="p", arm="plain", step_s=step_s), Speed(source="d", arm="draft", round_s=round_s))
+    return (SpeedRecord(source="p", arm="plain", step_s=step_s), SpeedRecord(source="d", arm="draft", round_s=round_s))
 
 
 def named(**changes):
@@ -50,8 +50,8 @@ def test_a_negative_result_is_a_result():
 
 
 def test_two_faults_at_once_are_both_named():
-    changed = Lint(source="lint", kind=21, severity="error", evidence="asked for 8, runs with 6")
-    served = tuple(Slot(source="dump", phase="verify", slot=k, boundary=b) for k, b in enumerate((3, 31, 59)))
+    changed = LintRecord(source="lint", kind=21, severity="error", evidence="asked for 8, runs with 6")
+    served = tuple(SlotRecord(source="dump", phase="verify", slot=k, boundary=b) for k, b in enumerate((3, 31, 59)))
     cached = (
         measured(1.18, 1500, (0.16, 0.02, 0, 0, 0)),
         measured(1.3, 9000, cached=False),
@@ -115,13 +115,13 @@ def test_the_next_check_is_not_one_that_was_made():
     few = Evidence(acceptance=(measured(1.02, 4000),))
     first = diagnose(few)
     assert first.check.name == "lint"
-    made = Fact(source="lint", letter="L", name="lint_made", value=True)
+    made = FactRecord(source="lint", letter="L", name="lint_made", value=True)
     second = diagnose(Evidence(acceptance=few.acceptance, facts=(made,)))
     assert second.check is not None and second.check.name != "lint"
 
 
 def test_proof_that_the_layout_is_right_speaks_against_a_warning():
-    warning = Lint(source="lint", kind=1, severity="warning", evidence="default layers are assumed")
+    warning = LintRecord(source="lint", kind=1, severity="warning", evidence="default layers are assumed")
     (row,) = [c for c in diagnose(Evidence(lint=(warning,))).ranking if c.fault == 1]
     assert row.score == pytest.approx(2)
     assert all(c.fault != 1 for c in diagnose(Evidence(**HEALTHY, lint=(warning,))).ranking)

@@ -4,13 +4,13 @@ import pytest
 from evidence_builders import alone, measured
 
 from wiring.diagnosis.verdict import diagnose
-from wiring.logs.evidence import Accuracy, Evidence, Setting
+from wiring.logs.evidence import AccuracyRecord, Evidence, Setting
 
 CHAIN, TREE = Setting(steps=5, topk=1), Setting(steps=5, topk=4, draft_tokens=16)
 
 
 def of(length, rounds=3000, setting=CHAIN, **accuracy):
-    row = Accuracy(source="served", side="T", accuracy=0.7, rows=50_000, text="served")
+    row = AccuracyRecord(source="served", side="T", accuracy=0.7, rows=50_000, text="served")
     return diagnose(
         Evidence(
             setting=setting,

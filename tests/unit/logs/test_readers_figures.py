@@ -11,7 +11,7 @@ from wiring.bench.acceptance import acceptance
 from wiring.errors import WiringError
 from wiring.logs import pool
 from wiring.logs.acceptance_figures import Figures, normalise, recover_rounds
-from wiring.logs.evidence import Acceptance
+from wiring.logs.evidence import AcceptanceRecord
 
 RULE = "a rule"
 
@@ -138,7 +138,7 @@ def test_pooling_by_rounds_is_counting_everything_together(histograms):
 
 
 def gauge(length, **more):
-    return Acceptance(source="log, line 1", accept_length=length, rule=RULE, **more)
+    return AcceptanceRecord(source="log, line 1", accept_length=length, rule=RULE, **more)
 
 
 def test_gauges_are_averaged_and_the_rule_says_so():

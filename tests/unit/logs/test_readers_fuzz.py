@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from wiring.diagnosis.find_symptoms import normalise_evidence
 from wiring.logs import pool, read_lines, scan, understood
-from wiring.logs.evidence import Acceptance, Accuracy, Argument, Evidence
+from wiring.logs.evidence import AcceptanceRecord, AccuracyRecord, ArgumentRecord, Evidence
 
 DECODE = [
     line
@@ -74,9 +74,9 @@ def test_spoilt_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, ver
     given = {"steps": steps, "topk": topk, "version": version, "draft_tokens": draft_tokens}
     records = read_lines(lines, **given)
     known = list(understood(lines, scan(lines, **given)))
-    said = [record for record in records if not isinstance(record, Argument)]  # those tell of what was given
+    said = [record for record in records if not isinstance(record, ArgumentRecord)]  # those tell of what was given
     assert len(known) == len(lines) and (any(known) or not said)
-    acceptance = [record for record in records if isinstance(record, Acceptance)]
+    acceptance = [record for record in records if isinstance(record, AcceptanceRecord)]
     for one in acceptance:
         if one.accept_length is not None:
             assert 1 - 0.01 <= one.accept_length <= (one.proposed or 10**20) + 1.01
@@ -89,7 +89,7 @@ def test_spoilt_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, ver
 def test_every_kind_of_record_has_its_place_in_evidence():
     training = "epoch=0 step=42 train_loss=5.543119 train_acc=0.104492 train_tau_sim=1.2137 lr=8.934e-05"
     whole = normalise_evidence(Evidence(log=(training, DECODE[-1])))
-    assert isinstance(whole.accuracy[0], Accuracy) and len(whole.acceptance) == 1
+    assert isinstance(whole.accuracy[0], AccuracyRecord) and len(whole.acceptance) == 1
 
 
 def test_a_figure_printed_as_nan_tells_no_rounds():
@@ -101,7 +101,7 @@ def test_a_figure_printed_as_nan_tells_no_rounds():
         "acceptance rate: 0.823, 0.638, nan, Avg Draft acceptance rate: 64.9%",
     ]
     for line in lines:
-        acceptances = [record for record in read_lines([line]) if isinstance(record, Acceptance)]
+        acceptances = [record for record in read_lines([line]) if isinstance(record, AcceptanceRecord)]
         assert acceptances and all(record.rounds is None for record in acceptances)
         assert any(record.impossible for record in acceptances)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from wiring.logs import read_lines
-from wiring.logs.evidence import Acceptance, Accuracy, Speed
+from wiring.logs.evidence import AcceptanceRecord, AccuracyRecord, SpeedRecord
 
 # llama.cpp pull request 24536
 LLAMA = [
@@ -28,7 +28,7 @@ def test_llama_cpp(lines):
     found, speed = read_lines(lines)
     assert (found.rounds, found.proposed, found.impossible) == (87, 3, "")
     assert found.accept_length == pytest.approx(1 + 167 / 87) and found.by_position == (0.805, 0.632, 0.483)
-    assert isinstance(speed, Speed) and speed.tok_per_s == 111.46
+    assert isinstance(speed, SpeedRecord) and speed.tok_per_s == 111.46
 
 
 def test_older_llama_cpp_has_its_rounds_in_the_counters():
@@ -119,8 +119,10 @@ def test_automodel_is_a_training_figure():
         "epoch=0 step=42 train_loss=5.543119 train_acc=0.104492 train_tau_sim=1.2137 lr=8.934e-05",
     ]
     (found,) = read_lines(lines)
-    assert isinstance(found, Accuracy) and found.accuracy == 0.104492 and found.claimed and found.text == "training"
-    assert "1.2137" in found.rule and not isinstance(found, Acceptance)
+    assert (
+        isinstance(found, AccuracyRecord) and found.accuracy == 0.104492 and found.claimed and found.text == "training"
+    )
+    assert "1.2137" in found.rule and not isinstance(found, AcceptanceRecord)
 
 
 def test_lines_of_nothing_known_give_nothing():

@@ -7,7 +7,7 @@ import pytest
 from wiring.diagnosis.find_symptoms import normalise_evidence
 from wiring.engines.sglang_metrics import rate_rule
 from wiring.logs import pool, read_lines, scan
-from wiring.logs.evidence import Acceptance, Argument, Evidence, Fact, Speed
+from wiring.logs.evidence import AcceptanceRecord, ArgumentRecord, Evidence, FactRecord, SpeedRecord
 from wiring.logs.log_context import fitting_rates
 
 RECORDED = Path(__file__).parent / "recorded" / "sglang-0.5.23-cpu.log"
@@ -36,7 +36,7 @@ def of(kind, records):
 
 def test_recorded_server_log():
     records = read_lines(RECORDED.read_text().splitlines(), source="server", version="0.5.23")
-    acceptance, speed = of(Acceptance, records), of(Speed, records)
+    acceptance, speed = of(AcceptanceRecord, records), of(SpeedRecord, records)
     # read off the file by hand
     assert [a.accept_length for a in acceptance] == [1.40, 1.00, 1.18, 1.00, 1.30, 1.15, 1.30, 1.12]
     assert [s.tok_per_s for s in speed] == [1.93, 3.75, 1.39, 3.58, 1.54, 4.76, 1.71, 5.03]
@@ -47,13 +47,13 @@ def test_recorded_server_log():
     assert first.condition["batch"] == 1 and first.condition["cuda_graphs"] is False
     setting = scan(RECORDED.read_text().splitlines()).setting
     assert (setting.engine, setting.steps, setting.topk, setting.draft_tokens, setting.tp) == ("sglang", 5, 1, 6, 1)
-    facts = {fact.name: fact.value for fact in of(Fact, records)}
+    facts = {fact.name: fact.value for fact in of(FactRecord, records)}
     assert facts == {
         "draft_architecture": "LlamaForCausalLMEagle3",
         "load_quantisation": "none",
         "spec_algorithm": "EAGLE3",
     }
-    (changed,) = of(Argument, records)
+    (changed,) = of(ArgumentRecord, records)
     assert changed.name == "speculative_num_draft_tokens" and changed.resolved == 6
     pooled = pool(acceptance)
     assert pooled.accept_length == pytest.approx(9.45 / 8) and "not weighted" in pooled.rule
@@ -76,7 +76,7 @@ def test_a_plain_server_gives_speed_alone():
 def test_rate_of_2025_has_the_bonus_token_in_it():
     # 2.17 / 4 = 0.5425: printed 0.54. Drafts only would be 1.17 / 3 = 0.39.
     assert fitting_rates(2.17, 0.54) == {(True, 4)}
-    records = of(Acceptance, read_lines(OLD))
+    records = of(AcceptanceRecord, read_lines(OLD))
     assert [a.accept_length for a in records] == [2.17, 1.95, 1.80, 2.05, 1.57]
     assert {a.proposed for a in records} == {3} and not any(a.impossible for a in records)
     assert all("bonus token" in a.rule and "told from the figures" in a.rule for a in records)
@@ -84,13 +84,13 @@ def test_rate_of_2025_has_the_bonus_token_in_it():
 
 def test_rate_of_january_2026_still_has_it():
     assert scan(JANUARY).rate_meaning == (True, 3)
-    assert [a.proposed for a in of(Acceptance, read_lines(JANUARY))] == [2, 2, 2]
+    assert [a.proposed for a in of(AcceptanceRecord, read_lines(JANUARY))] == [2, 2, 2]
 
 
 def test_rate_of_june_2026_counts_drafts_only():
     # (3.33 - 1) / 3 = 78 %, (1.90 - 1) / 3 = 30 %
     assert {(False, 3)} == fitting_rates(3.33, 0.78) & fitting_rates(1.90, 0.30)
-    records = of(Acceptance, read_lines(JUNE))
+    records = of(AcceptanceRecord, read_lines(JUNE))
     assert [a.accept_length for a in records] == [3.33, 3.07, 2.84, 2.44, 1.90]
     assert {a.proposed for a in records} == {3} and not any(a.impossible for a in records)
 
@@ -129,7 +129,7 @@ def test_arguments_that_cannot_be_are_no_arguments():
     line = "Decode batch, #running-req: 1, accept len: 2.31, accept rate: 0.46, cuda graph: True"
     flags = "--tp 0 --speculative-num-steps -1 --speculative-eagle-topk -2 --speculative-num-draft-tokens 0"
     lines = [f"python -m sglang.launch_server {flags}", line]
-    assert not of(Acceptance, read_lines(lines))[0].impossible
+    assert not of(AcceptanceRecord, read_lines(lines))[0].impossible
     setting = scan(lines).setting
     assert (setting.tp, setting.steps, setting.topk) == (None, None, None)
     assert not read_lines([line], steps=0, topk=1)[0].impossible  # a server without drafts: nothing to divide by
@@ -178,9 +178,9 @@ def test_a_case_that_says_its_steps_is_believed_before_what_a_rate_gave():
 def test_steps_alone_make_a_chain_or_a_tree(version):
     """3.40 / 16 = 0.2125: 16 draft tokens, which are no chain of 5 steps; nobody said that it is one."""
     line = "Decode batch. #running-req: 1, #token: 9, accept len: 3.40, accept rate: 0.21, cuda graph: True"
-    (found,) = of(Acceptance, read_lines([line], steps=5, version=version))
+    (found,) = of(AcceptanceRecord, read_lines([line], steps=5, version=version))
     assert not found.impossible and found.accept_length == 3.4
-    (chain,) = of(Acceptance, read_lines([line], steps=5, topk=1, version=version))
+    (chain,) = of(AcceptanceRecord, read_lines([line], steps=5, topk=1, version=version))
     assert "16" in chain.impossible
 
 
@@ -188,12 +188,12 @@ def test_why_a_rate_is_not_used_where_steps_alone_are_known():
     """6.00 / 6 = (6.00 - 1) / 5 = 1.00 fits both meanings; 3.40 beside 0.21 fits no chain of 5 steps."""
     line = "Decode batch. #running-req: 1, #token: 9, accept len: {}, accept rate: {}, cuda graph: True"
     for figures, why in ((("6.00", "1.00"), "fit both meanings"), (("3.40", "0.21"), "fits no chain of these steps")):
-        (found,) = of(Acceptance, read_lines([line.format(*figures)], steps=5))
+        (found,) = of(AcceptanceRecord, read_lines([line.format(*figures)], steps=5))
         assert why in found.rule
 
 
 def test_a_rate_of_another_release_is_named():
-    (found,) = of(Acceptance, read_lines(OLD[:1], version="0.5.23", steps=3, topk=1))
+    (found,) = of(AcceptanceRecord, read_lines(OLD[:1], version="0.5.23", steps=3, topk=1))
     assert "0.54" in found.impossible and "bonus token" in found.impossible and "release is another" in found.impossible
     assert found.accept_length == 2.17  # has the same meaning in both
 
@@ -228,17 +228,19 @@ def test_an_accept_length_above_steps_plus_1_is_refused():
 )
 def test_every_release_writes_its_own_line(line):
     records = read_lines([line])
-    (found,), (speed,) = of(Acceptance, records), of(Speed, records)
+    (found,), (speed,) = of(AcceptanceRecord, records), of(SpeedRecord, records)
     assert found.accept_length == 1.50 and speed.tok_per_s == 9.50 and found.condition["batch"] == 1
 
 
 def test_load_lines_tell_the_drafts_quantisation():
     # SGLang pull request 34622: the draft inherits the target's quantisation.
     line = "Load weight end. elapsed=4.86 s, type=Qwen3_5ForCausalLMMTP, quant=gptq, bits=4, avail mem=9.00 GB"
-    facts = {fact.name: fact.value for fact in of(Fact, read_lines([line]))}
+    facts = {fact.name: fact.value for fact in of(FactRecord, read_lines([line]))}
     assert facts == {"draft_architecture": "Qwen3_5ForCausalLMMTP", "load_quantisation": "gptq"}
     old = "Load weight end. type=LlamaForCausalLMEagle, dtype=torch.float16, avail mem=9.00 GB, mem usage=1.00 GB."
-    assert [fact.name for fact in of(Fact, read_lines([old]))] == ["draft_architecture"]  # this release does not say
+    assert [fact.name for fact in of(FactRecord, read_lines([old]))] == [
+        "draft_architecture"
+    ]  # this release does not say
 
 
 def test_a_launch_command_is_held_against_the_rule():
@@ -253,9 +255,9 @@ def test_a_launch_command_is_held_against_the_rule():
         "Average Latency: 92.421 s",
     ]
     records = read_lines(command)
-    (changed,) = of(Argument, records)
+    (changed,) = of(ArgumentRecord, records)
     assert (changed.name, changed.asked, changed.resolved) == ("speculative_num_draft_tokens", 24, 5)
-    assert [fact.value for fact in of(Fact, records)] == ["EAGLE3"]
+    assert [fact.value for fact in of(FactRecord, records)] == ["EAGLE3"]
 
 
 def test_send_one_loses_its_prefill_token():
@@ -296,8 +298,8 @@ def test_hours_are_told_where_a_log_spans_them():
         f"[2026-06-17 {at}] Decode batch, #running-req: 4, accept len: {length}, cuda graph: True"
         for at, length in (("14:49:00", "3.33"), ("16:49:00", "1.90"))
     ]
-    assert [a.condition["hours"] for a in of(Acceptance, read_lines(lines))] == [0.0, 2.0]
-    assert "hours" not in of(Acceptance, read_lines(lines[:1]))[0].condition
+    assert [a.condition["hours"] for a in of(AcceptanceRecord, read_lines(lines))] == [0.0, 2.0]
+    assert "hours" not in of(AcceptanceRecord, read_lines(lines[:1]))[0].condition
 
 
 @pytest.mark.parametrize(

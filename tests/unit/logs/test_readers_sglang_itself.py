@@ -9,7 +9,7 @@ import pytest
 
 from wiring.engines.sglang import SUPPORTED
 from wiring.logs import read_lines, read_metrics
-from wiring.logs.evidence import Acceptance, Speed
+from wiring.logs.evidence import AcceptanceRecord, SpeedRecord
 from wiring.server.cpu.launcher import cpu_environment
 
 ROUNDS = [2, 0, 3, 1, 1, 0, 0, 2]  # drafts accepted, of 3
@@ -90,7 +90,7 @@ def written():
 def test_its_own_decode_line(written):
     (line,) = [line for line in written["lines"] if "Decode batch" in line]
     found, speed = read_lines([line], version=SUPPORTED, draft_tokens=4, topk=1)
-    assert isinstance(found, Acceptance) and isinstance(speed, Speed)
+    assert isinstance(found, AcceptanceRecord) and isinstance(speed, SpeedRecord)
     assert found.accept_length == pytest.approx(1 + sum(ROUNDS) / len(ROUNDS), abs=0.005)
     assert found.proposed == 3 and not found.impossible and found.condition == {"batch": 1, "cuda_graphs": True}
     assert speed.tok_per_s == pytest.approx(written["tok_per_s"], abs=0.0051)
@@ -100,5 +100,5 @@ def test_its_own_decode_line(written):
 
 def test_its_own_counters(written):
     records = read_metrics(written["metrics"], steps=3, topk=1)
-    (found,) = [record for record in records if isinstance(record, Acceptance)]
+    (found,) = [record for record in records if isinstance(record, AcceptanceRecord)]
     assert (found.rounds, found.accept_length, found.impossible) == (32, 1 + 14 / 32, "")

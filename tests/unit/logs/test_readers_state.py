@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from wiring.errors import WiringError
 from wiring.logs import pool, read_meta_info, read_metrics, read_server_info
-from wiring.logs.evidence import Acceptance, Fact, Speed
+from wiring.logs.evidence import AcceptanceRecord, FactRecord, SpeedRecord
 
 RECORDED = Path(__file__).parents[3] / "data" / "recorded" / "cpu-tiny"
 
@@ -100,25 +100,25 @@ def test_server_info():
     assert (fact.name, fact.value) == ("spec_algorithm", "EAGLE3")
     assert (found.accept_length, found.rounds, found.proposed, found.impossible) == (2.25, None, 3, "")
     assert found.condition == {}
-    assert isinstance(speed, Speed) and (speed.arm, speed.tok_per_s) == ("draft", 54.8)
+    assert isinstance(speed, SpeedRecord) and (speed.arm, speed.tok_per_s) == ("draft", 54.8)
 
 
 def test_server_info_of_several_ranks_and_of_the_oldest_release():
     two = INFO | {"internal_states": [{"avg_spec_accept_length": 2.0}, {"avg_spec_accept_length": 3.0}]}
-    assert [r.accept_length for r in read_server_info(two) if isinstance(r, Acceptance)] == [2.0, 3.0]
+    assert [r.accept_length for r in read_server_info(two) if isinstance(r, AcceptanceRecord)] == [2.0, 3.0]
     old = {name: value for name, value in INFO.items() if name != "internal_states"} | {"avg_spec_accept_length": 2.5}
-    assert [r.accept_length for r in read_server_info(old, "0.4.6") if isinstance(r, Acceptance)] == [2.5]
+    assert [r.accept_length for r in read_server_info(old, "0.4.6") if isinstance(r, AcceptanceRecord)] == [2.5]
 
 
 def test_server_info_that_cannot_be():
     wrong = INFO | {"internal_states": [{"avg_spec_accept_length": 4.5}]}
-    (found,) = [r for r in read_server_info(wrong) if isinstance(r, Acceptance)]
+    (found,) = [r for r in read_server_info(wrong) if isinstance(r, AcceptanceRecord)]
     assert found.accept_length is None and "above drafts per round + 1 = 4" in found.impossible
 
 
 def test_a_short_run_has_no_figure_yet():
     records = read_server_info(INFO | {"internal_states": [{"last_gen_throughput": 0.0}]})
-    assert [type(record) for record in records] == [Fact]
+    assert [type(record) for record in records] == [FactRecord]
 
 
 def vllm(rounds, drafted, accepted, by_position, engines=("0",)):

@@ -3,7 +3,7 @@
 import pytest
 
 from wiring.logs import pool, read_lines, scan
-from wiring.logs.evidence import Acceptance, Fact, Speed
+from wiring.logs.evidence import AcceptanceRecord, FactRecord, SpeedRecord
 
 STANDARD = (
     "INFO 09-13 10:00:10 [metrics.py:99] SpecDecoding metrics: Mean acceptance length: 2.95, "
@@ -93,7 +93,7 @@ def test_speed_needs_to_know_whether_there_is_a_draft():
     assert (plain.arm, plain.tok_per_s) == ("plain", 13.0) and scan([start]).version == "0.11.0"
     config = "SpeculativeConfig(method='eagle3', model='d', num_spec_tokens=3)"
     speed, found = read_lines([start.format(config), engine, STANDARD])
-    assert isinstance(speed, Speed) and speed.arm == "draft"
+    assert isinstance(speed, SpeedRecord) and speed.arm == "draft"
     assert found.condition == {"batch": 1} and found.proposed == 3
 
 
@@ -186,5 +186,5 @@ SHARED = (
 )
 def test_sharing_lines(lines, facts):
     found = read_lines(lines)
-    assert {fact.name: fact.value for fact in found if isinstance(fact, Fact)} == facts
-    assert not any(isinstance(record, Acceptance) for record in found)
+    assert {fact.name: fact.value for fact in found if isinstance(fact, FactRecord)} == facts
+    assert not any(isinstance(record, AcceptanceRecord) for record in found)

@@ -31,16 +31,16 @@ from wiring.checkpoints.states import StateSample
 from wiring.engines.resolve import Engine
 from wiring.lint import Changed, ServerView, lint
 from wiring.logs.evidence import (
-    Acceptance,
-    Accuracy,
-    Argument,
-    Difference,
+    AcceptanceRecord,
+    AccuracyRecord,
+    ArgumentRecord,
+    DifferenceRecord,
     Evidence,
-    Fact,
-    Lint,
+    FactRecord,
+    LintRecord,
     Setting,
-    Slot,
-    Speed,
+    SlotRecord,
+    SpeedRecord,
 )
 from wiring.model.eagle3 import Eagle3Draft
 
@@ -68,7 +68,7 @@ def examine(bench: Bench, server: Server, name: str) -> Evidence:
     setting = _setting(bench, server)
     accuracy = _alone(bench, server)
     arguments = tuple(
-        Argument(source="server_info", name=k, asked=v, resolved=server.resolved.get(k, v))
+        ArgumentRecord(source="server_info", name=k, asked=v, resolved=server.resolved.get(k, v))
         for k, v in server.asked.items()
     )
     common = dict(name=name, setting=setting, lint=linted, arguments=arguments)
@@ -108,7 +108,7 @@ def _setting(bench: Bench, server: Server) -> Setting:
     )
 
 
-def _lint(bench: Bench, server: Server) -> tuple[tuple[Lint, ...], tuple[Fact, ...]]:
+def _lint(bench: Bench, server: Server) -> tuple[tuple[LintRecord, ...], tuple[FactRecord, ...]]:
     flags = server.all_flags()
     resolved = {**server.asked, **server.resolved}
     arguments = {
@@ -123,14 +123,14 @@ def _lint(bench: Bench, server: Server) -> tuple[tuple[Lint, ...], tuple[Fact, .
     view = ServerView(arguments, changed, running=True, version=VERSION, where="server_info")
     found = lint(server.draft, TINY / "target", Engine(ENGINE, VERSION), trained=server.trained, server=view)
     rows = tuple(
-        Lint(source="wiring lint", kind=f.kind, severity=f.severity, where=f.where, evidence=f.evidence)
+        LintRecord(source="wiring lint", kind=f.kind, severity=f.severity, where=f.where, evidence=f.evidence)
         for f in found.findings
         if f.kind
     )
-    return rows, (Fact(source="wiring lint", letter="L", name="lint_made", value=True),)
+    return rows, (FactRecord(source="wiring lint", letter="L", name="lint_made", value=True),)
 
 
-def _alone(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
+def _alone(bench: Bench, server: Server) -> tuple[AccuracyRecord, ...]:
     """T: the checkpoint on saved held-out states, by the workbook's own reading, with tokens shifted as a control."""
     samples = [s for s in bench.held_out if server.trained_on in (None, _kind_of(bench, s.tokens))][:STATES]
     rows = []
@@ -138,7 +138,7 @@ def _alone(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
         report = _evaluated(bench, server, f"{server.trained_on} {control}", samples, control)
         for depth in report.depths if control == "none" else report.depths[:1]:
             rows.append(
-                Accuracy(
+                AccuracyRecord(
                     source="wiring accuracy",
                     side="T",
                     depth=depth.depth,
@@ -154,7 +154,7 @@ def _alone(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
     trained = replace(server, draft=server.original or server.draft)
     first = _evaluated(bench, trained, f"{server.trained_on} none", samples).depths[0]
     rows.append(
-        Accuracy(
+        AccuracyRecord(
             source="the trainer's own figure",
             side="T",
             accuracy=first.accuracy,
@@ -196,7 +196,7 @@ def _capturing(server: Server) -> Run:
     return replace(server.main, count=None, cached=False, batch=1)
 
 
-def _on_served_states(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
+def _on_served_states(bench: Bench, server: Server) -> tuple[AccuracyRecord, ...]:
     """T on the text that the server decoded, and S on the states that it fed for the same rows."""
     run = _capturing(server)
     texts, served = bench.text_set(run.texts), fed(bench, server, run)
@@ -213,7 +213,7 @@ def _on_served_states(bench: Bench, server: Server) -> tuple[Accuracy, ...]:
             name = f"{run.texts} {run.prompt}"
         for depth in (report := _evaluated(bench, server, name, samples)).depths:
             rows.append(
-                Accuracy(
+                AccuracyRecord(
                     source="captured requests",
                     side=side,
                     depth=depth.depth,
@@ -237,13 +237,13 @@ def _replay(bench: Bench, server: Server, run: Run) -> Served:
     return serve(bench, Server(server.draft, steps=server.steps, feeds=trained), replace(run, cached=False, batch=1))
 
 
-def _replayed(bench: Bench, server: Server) -> Iterator[Accuracy]:
+def _replayed(bench: Bench, server: Server) -> Iterator[AccuracyRecord]:
     """The replay as accuracies by depth."""
     rounds = _pooled(_replay(bench, server, _capturing(server)))
     reached = [sum(a >= k for a in rounds) for k in range(server.steps + 1)]
     for depth, (before, right) in enumerate(pairwise(reached)):
         if before:
-            yield Accuracy(
+            yield AccuracyRecord(
                 source="replay without a server",
                 side="T",
                 depth=depth,
@@ -255,7 +255,7 @@ def _replayed(bench: Bench, server: Server) -> Iterator[Accuracy]:
             )
 
 
-def _slots(bench: Bench, server: Server) -> tuple[Slot, ...]:
+def _slots(bench: Bench, server: Server) -> tuple[SlotRecord, ...]:
     """C: every slot in both phases against every boundary, shift and transform; the ranks against each other."""
     run = _capturing(server)
     texts, served = bench.text_set(run.texts), fed(bench, server, run)[:CAPTURED]
@@ -265,7 +265,7 @@ def _slots(bench: Bench, server: Server) -> tuple[Slot, ...]:
     count, length = served.shape[:2]
     reference = texts.boundaries[:, :count].flatten(1, 2)
     rows = Rows.whole([length] * count)
-    slots: list[Slot] = []
+    slots: list[SlotRecord] = []
     for phase in ("prefill", "verify"):
         here = (rows.positions < run.prompt) == (phase == "prefill")
         index = here.nonzero()[:, 0]
@@ -283,7 +283,7 @@ def _slots(bench: Bench, server: Server) -> tuple[Slot, ...]:
             same = match.verdict == "equals"
             agree = None if ranks is None else bool(ranks.flatten(0, 1)[index, match.slot].float().mean() > 0.98)
             slots.append(
-                Slot(
+                SlotRecord(
                     source=f"capture, {phase}",
                     phase=phase,
                     slot=match.slot,
@@ -310,10 +310,10 @@ def _pooled(served: Served) -> list[int]:
     return [a for rounds in served.rounds for a in rounds]
 
 
-def _acceptance(served: Served, steps: int, rounds: Sequence[int] | None = None, **condition) -> Acceptance:
+def _acceptance(served: Served, steps: int, rounds: Sequence[int] | None = None, **condition) -> AcceptanceRecord:
     rounds = _pooled(served) if rounds is None else rounds
     found = summarize(rounds, steps)
-    return Acceptance(
+    return AcceptanceRecord(
         source=f"counters {sorted(condition.items())}" if condition else "counters",
         accept_length=found.accept_length,
         by_position=found.acceptance_by_position,
@@ -324,20 +324,20 @@ def _acceptance(served: Served, steps: int, rounds: Sequence[int] | None = None,
     )
 
 
-def _reported(served: Served, server: Server) -> Acceptance:
+def _reported(served: Served, server: Server) -> AcceptanceRecord:
     """The benchmark's own figure."""
     record = _acceptance(served, server.steps)
     return record.model_copy(update={"accept_length": record.accept_length + server.benchmark.get("bonus", 1) - 1})
 
 
-def _by_round(served: Served, steps: int) -> Iterator[Acceptance]:
+def _by_round(served: Served, steps: int) -> Iterator[AcceptanceRecord]:
     first = [rounds[0] for rounds in served.rounds if rounds]
     later = [a for rounds in served.rounds for a in rounds[1:]]
     yield _acceptance(served, steps, first, first_round=True)
     yield _acceptance(served, steps, later, first_round=False)
 
 
-def _differences(bench: Bench, server: Server) -> Iterator[Difference]:
+def _differences(bench: Bench, server: Server) -> Iterator[DifferenceRecord]:
     """The same prompts twice, with one thing changed: how they are sent, or how the server is started."""
     base = server.main
     sent = {
@@ -374,10 +374,10 @@ def _first(served: Served) -> Served:
     return replace(served, rounds=tuple(rounds[:1] for rounds in served.rounds))
 
 
-def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **condition: Any) -> Difference:
+def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **condition: Any) -> DifferenceRecord:
     requests = [[from_rounds(r, prompt=i) for i, r in enumerate(side[1].rounds)] for side in (a, b)]
     found = compare(*requests)
-    return Difference(
+    return DifferenceRecord(
         source=f"wiring ab, {by}",
         by=by,
         a=a[0],
@@ -391,7 +391,7 @@ def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **conditi
     )
 
 
-def _speed(server: Server, main: Served) -> tuple[Speed, ...]:
+def _speed(server: Server, main: Served) -> tuple[SpeedRecord, ...]:
     """Seconds as recorded on the CPU pair; the price of a round is the recorded line unless the server's is another."""
     recorded = json.loads(RECORDED.read_text())
     step_s = recorded["plain"]["step_s"]
@@ -405,8 +405,8 @@ def _speed(server: Server, main: Served) -> tuple[Speed, ...]:
     round_s = step_s * price(server.steps)
     speedup = length * step_s / round_s
     return (
-        Speed(source="benchmark", arm="plain", tok_per_s=1 / step_s, step_s=step_s),
-        Speed(
+        SpeedRecord(source="benchmark", arm="plain", tok_per_s=1 / step_s, step_s=step_s),
+        SpeedRecord(
             source="benchmark",
             arm="draft",
             tok_per_s=length / round_s,
@@ -414,7 +414,7 @@ def _speed(server: Server, main: Served) -> tuple[Speed, ...]:
             speedup=speedup,
             accept_length=length,
         ),
-        Speed(
+        SpeedRecord(
             source="rounds without drafts",
             arm="draft",
             round_s=step_s * price(0),
@@ -424,7 +424,7 @@ def _speed(server: Server, main: Served) -> tuple[Speed, ...]:
     )
 
 
-def _facts(bench: Bench, server: Server, main: Served) -> tuple[Fact, ...]:
+def _facts(bench: Bench, server: Server, main: Served) -> tuple[FactRecord, ...]:
     draft, flags = running_draft(bench, server), server.all_flags()
     texts = bench.texts[server.main.texts][: server.main.count, server.main.prompt :]
     text = [row.tolist() for row in texts]
@@ -455,5 +455,5 @@ def _facts(bench: Bench, server: Server, main: Served) -> tuple[Fact, ...]:
         found["embedding_ranks_agree"] = "L", torch.equal(draft.embedding, other.embedding)
     found |= {name: (found[name][0], value) for name, value in server.benchmark.items() if name in found}
     return tuple(
-        Fact(source="measured", letter=letter, name=name, value=value) for name, (letter, value) in found.items()
+        FactRecord(source="measured", letter=letter, name=name, value=value) for name, (letter, value) in found.items()
     )

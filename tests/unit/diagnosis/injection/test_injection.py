@@ -9,7 +9,7 @@ from reference_forward import departs_at
 from wiring.diagnosis.fault_catalogue import FAULT_CATALOGUE
 from wiring.diagnosis.verdict import diagnose
 from wiring.engines.faults import FAULTS
-from wiring.logs.evidence import Fact
+from wiring.logs.evidence import FactRecord
 
 FIRST = 0.9  # of the single plants
 # Kind 20 is not shown by this pair: its target is so sure of the next word that strict match costs a tenth of the
@@ -70,7 +70,7 @@ def test_the_reference_forward_that_is_asked_for_names_what_acceptance_leaves_op
     ground = cases.ground
     found = departs_at(ground.bench, plant.apply(ground, healthy(ground)))
     assert found == part
-    fact = Fact(source="reference forward", letter="P", name="draft_departs_at", value=found)
+    fact = FactRecord(source="reference forward", letter="P", name="draft_departs_at", value=found)
     more = case.evidence.model_copy(update={"facts": (*case.evidence.facts, fact)})
     assert diagnose(more).named == (kind,), diagnose(more).summary
 
