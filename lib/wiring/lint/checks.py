@@ -15,7 +15,7 @@ from wiring.engines import sglang_layers, vllm
 from wiring.engines.resolve import Engine, ServedLayout
 from wiring.errors import WiringError
 from wiring.layers import Layout, Phase, check_layout
-from wiring.lint import config_checks, layout_check, server_checks, tensor_checks, vocabulary_maps
+from wiring.lint import config_checks, layout_check, server_checks, tensor_checks
 from wiring.lint.lint_inputs import ServerView, View, read_draft_view, read_target_view
 from wiring.lint.trained_layout import TrainedLayout, given_layout, recorded_layout
 from wiring.lint.wrong_size import correct_size, wrong_size
@@ -63,7 +63,7 @@ CHECKS = (
     Check("weights that are zero", tensor_checks.zeros, (Need.DRAFT_TENSORS,)),
     Check("widths of draft and target", config_checks.widths, (Need.TARGET,)),
     Check("vocabulary of draft and target", config_checks.vocabulary, (Need.TARGET,)),
-    Check("vocabulary maps d2t and t2d", vocabulary_maps.maps, (Need.DRAFT_TENSORS,)),
+    Check("vocabulary maps d2t and t2d", tensor_checks.vocabulary_maps, (Need.DRAFT_TENSORS,)),
     Check("architecture of the draft", config_checks.architecture),
     Check("algorithm against architecture", server_checks.algorithm, (Need.SERVER,)),
     Check("requested against resolved arguments", server_checks.arguments, (Need.SERVER,)),
@@ -86,7 +86,7 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class LintResult:
-    """The served layout by phase (None: unknown), the trained one, findings (worst first) and checks that did not run."""
+    """The served layout by phase (None: unknown), the trained one, findings (worst first), checks that did not run."""
 
     engine: str
     version: str | None

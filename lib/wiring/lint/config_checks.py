@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wiring.checkpoints.draft_check import check_config
@@ -18,75 +17,39 @@ _LOADED = {"LlamaForCausalLMEagle3", "LlamaForCausalLM", "Eagle3DeepseekV2ForCau
 _LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
 _SCALES = ("scale", "scales", "qweight", "qzeros", "weight_packed", "scale_inv")
 _WRITE_ARCHITECTURE = 'Write "architectures": ["LlamaForCausalLMEagle3"] into a copy of the draft\'s config'
-_WRITE_DTYPE = f"Write the dtype of the training: {', '.join(DTYPES[:3])}"
 _SAME_TARGET = "Serve the draft with the target that it was trained for"
 
 
-@dataclass(frozen=True)
-class RequiredField:
-    """A field of a flat config without which SGLang 0.5.23 does not start.
-
-    `problem` returns the problem with the field in a config, "" if there is none.
-    """
-
-    name: str
-    fault: int
-    problem: Callable[[Mapping[str, Any]], str]
-    remedy: str
-
-
-def _missing_vocabulary(config: Mapping[str, Any]) -> str:
-    # `kimi_k25_eagle3.py` does not read it
-    needed = "draft_vocab_size" not in config and not config.get("kv_lora_rank")
-    return "draft_vocab_size is not in the config" if needed else ""
-
-
-def _wrong_epsilon(config: Mapping[str, Any]) -> str:
-    eps = config.get("rms_norm_eps", 0.0)
-    if config.get("model_type") not in ("llama", "qwen3") or isinstance(eps, float):
-        return ""
-    return f"rms_norm_eps is {_json(eps)}, and transformers accepts only a decimal number"
-
-
-def _wrong_dtype(field: str) -> Callable[[Mapping[str, Any]], str]:
-    def problem(config: Mapping[str, Any]) -> str:
-        name = config.get(field)
-        return f"{field} is {_json(name)}, which is not a format of weights" if name and name not in DTYPES else ""
-
-    return problem
-
-
-# Read from AutoConfig of transformers 5, `get_model_architecture`, `LlamaForCausalLMEagle3`, `_get_and_verify_dtype`.
-REQUIRED_FIELDS = (
-    RequiredField(
-        "architectures",
-        7,
-        lambda config: "" if config.get("architectures") else "the config names no architecture",
-        'Write "architectures": ["LlamaForCausalLMEagle3"]',
-    ),
-    RequiredField(
-        "model_type",
-        7,
-        lambda config: "" if config.get("model_type") else "the config names no model_type, which transformers needs",
-        'Write the type of its layers, such as "model_type": "llama"',
-    ),
-    RequiredField("draft_vocab_size", 9, _missing_vocabulary, "Write it; null shares the target's head"),
-    RequiredField("rms_norm_eps", 10, _wrong_epsilon, "Write it as a decimal number, such as 1e-06"),
-    RequiredField("dtype", 11, _wrong_dtype("dtype"), _WRITE_DTYPE),
-    RequiredField("torch_dtype", 11, _wrong_dtype("torch_dtype"), _WRITE_DTYPE),
-)
-
-
 def required_fields(view: View) -> Iterator[Finding]:
-    """Report fields without which SGLang does not start."""
+    """Report fields of a flat config without which SGLang 0.5.23 or its transformers does not start.
+
+    Read from AutoConfig of transformers 5, `get_model_architecture`, `LlamaForCausalLMEagle3` and
+    `_get_and_verify_dtype`.
+    """
+    config, server = view.draft.config, view.given_server
     if not _read_by_sglang(view):
         return
-    dtype_given = view.given_server is not None and view.given_server.get("dtype")
-    for field in REQUIRED_FIELDS:
-        problem = field.problem(view.draft.config)
-        if problem and not (field.fault == 11 and dtype_given):
-            evidence = f"{problem}: SGLang stops at its start"
-            yield Finding(field.fault, "error", view.draft.at(field.name), evidence, field.remedy)
+    found: list[tuple[str, int, str, str]] = []  # (field, fault, problem, remedy)
+    if not config.get("architectures"):
+        remedy = 'Write "architectures": ["LlamaForCausalLMEagle3"]'
+        found.append(("architectures", 7, "the config names no architecture", remedy))
+    if not config.get("model_type"):
+        remedy = 'Write the type of its layers, such as "model_type": "llama"'
+        found.append(("model_type", 7, "the config names no model_type, which transformers needs", remedy))
+    if "draft_vocab_size" not in config and not config.get("kv_lora_rank"):  # `kimi_k25_eagle3.py` does not read it
+        remedy = "Write it; null shares the target's head"
+        found.append(("draft_vocab_size", 9, "draft_vocab_size is not in the config", remedy))
+    eps = config.get("rms_norm_eps", 0.0)
+    if config.get("model_type") in ("llama", "qwen3") and not isinstance(eps, float):
+        problem = f"rms_norm_eps is {_json(eps)}, and transformers accepts only a decimal number"
+        found.append(("rms_norm_eps", 10, problem, "Write it as a decimal number, such as 1e-06"))
+    for field in ("dtype", "torch_dtype"):
+        name = config.get(field)
+        if name and name not in DTYPES and not (server and server.get("dtype")):
+            remedy = f"Write the dtype of the training: {', '.join(DTYPES[:3])}"
+            found.append((field, 11, f"{field} is {_json(name)}, which is not a format of weights", remedy))
+    for field, fault, problem, remedy in found:
+        yield Finding(fault, "error", view.draft.at(field), f"{problem}: SGLang stops at its start", remedy)
 
 
 def number_of_layers(view: View) -> Iterator[Finding]:

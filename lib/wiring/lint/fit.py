@@ -11,7 +11,7 @@ from wiring.checkpoints.target_files import TargetConfig
 from wiring.engines.resolve import Engine, served_layout
 from wiring.engines.sglang import SUPPORTED, requested_ids
 from wiring.errors import WiringError
-from wiring.lint import config_checks, layout_check, vocabulary_maps
+from wiring.lint import config_checks, layout_check, tensor_checks
 from wiring.lint.lint_inputs import DraftView, TargetView, View
 
 if TYPE_CHECKING:
@@ -52,5 +52,5 @@ def check_fit(
         problems += [Misfit(subject, note.evidence, by_rule=True) for note in notes if note.severity == "error"]
     if tensors is not None:
         problems += [Misfit("slot count", found.evidence) for found in layout_check.slot_count(view)]
-        problems += [Misfit("vocabulary", found.evidence) for found in vocabulary_maps.unusable(view)]
+        problems += [Misfit("vocabulary", found.evidence) for found in tensor_checks.unusable_maps(view)]
     return problems

@@ -1,4 +1,4 @@
-"""Check the draft's tensors: each is read by the engine's forward pass or reported; so is each missing one."""
+"""Check the draft's tensors: unread, missing and misshapen ones, zeros, vocabulary maps, embedding and head."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from wiring.checkpoints.draft_producers import canonical, loaded_by_sglang
 from wiring.checkpoints.file_findings import Finding
 from wiring.checkpoints.target_files import EMBEDDING as TARGET_EMBEDDING
 from wiring.checkpoints.target_files import HEAD as TARGET_HEAD
+from wiring.checkpoints.vocabulary_map import check_vocabulary_map
 from wiring.errors import UnreadForward, WiringError
 from wiring.lint.lint_inputs import View
 
@@ -160,6 +161,37 @@ def _layer(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def vocabulary_maps(view: View) -> list[Finding]:
+    """Check that the maps hold ascending, distinct offsets within the target's vocabulary, and that they agree.
+
+    With a wrong map nearly every proposal is another token, and the trainer's own accuracy does not show it.
+    """
+    return _checked_maps(view, t2d=view.draft.named.get("t2d"), severities=("error", "warning"))
+
+
+def unusable_maps(view: View) -> list[Finding]:
+    """Return only the findings with which neither an accuracy can be computed nor a server can work."""
+    return _checked_maps(view, t2d=None, severities=("error",))
+
+
+def _checked_maps(view: View, t2d: Tensor | None, severities: tuple[str, ...]) -> list[Finding]:
+    if view.draft.vocabulary is None:
+        return []
+    rows, vocab = view.draft.vocabulary
+    head, d2t, found = view.draft.named.get("lm_head.weight"), view.draft.named.get("d2t"), []
+    if head is not None and (head.dim() != 2 or head.shape[0] != rows):
+        evidence = f"lm_head has {head.shape[0] if head.dim() else 'no'} rows, draft_vocab_size is {rows}"
+        found.append(("lm_head.weight", evidence))
+    if d2t is None and rows < vocab and (view.sglang or "t2d" not in view.draft.named):
+        also = ", and SGLang reads no t2d" if "t2d" in view.draft.named else ""
+        found.append(("d2t", f"{rows} of {vocab} ids, but no d2t{also}: draft ids would be taken for target ids"))
+    else:
+        checked = check_vocabulary_map(d2t, t2d, rows, vocab)
+        found += [(finding.where, finding.evidence) for finding in checked if finding.severity in severities]
+    remedy = "Export the map that was trained with, together with its lm_head"
+    return [Finding(9, "error", view.draft.tensor_where(name), evidence, remedy) for name, evidence in found]
+
+
 def zeros(view: View) -> Iterator[Finding]:
     """Report weights that are all zero: with an all-zero `fc` the draft ignores every state."""
     draft, where = view.draft, view.draft.tensor_where("fc.weight")
@@ -183,7 +215,7 @@ def zeros(view: View) -> Iterator[Finding]:
 def embedding(view: View) -> Iterator[Finding]:
     """Report an embedding in the draft's file that differs from the target's.
 
-    SGLang serves the target's by the config (see `wiring.checkpoints.draft_config`); vLLM keeps the file's if it differs.
+    SGLang serves the target's by the config (`wiring.checkpoints.draft_config`); vLLM keeps the file's if it differs.
     """
     draft, config = view.draft, view.target.config
     own = draft.named.get(EMBEDDING)
