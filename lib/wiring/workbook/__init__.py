@@ -30,6 +30,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "progress": ["say"],
         "rebenchmark": ["measure_cured", "measure_round_costs", "round_costs"],
         "speed_limit": ["case_limit", "draft_share"],
-        "verdicts": ["rung_rows", "verdict_claims", "verdict_row"],
+        "verdicts": ["rung_rows", "verdict_claims"],
     },
 )
