@@ -278,7 +278,7 @@ def _slots(bench: Bench, server: Server) -> tuple[SlotRecord, ...]:
         )
         for match in found.matches:
             wanted = server.trained[match.slot]
-            raw = found.grid.shifts.index(0), found.grid.transforms.index("raw"), wanted
+            own, expected = served.flatten(0, 1)[index, match.slot].double(), reference[wanted, index].double()
             told = {"drift": "drifted", "between": "partial sum"}.get(match.verdict)
             same = match.verdict == "equals"
             agree = None if ranks is None else bool(ranks.flatten(0, 1)[index, match.slot].float().mean() > 0.98)
@@ -293,8 +293,8 @@ def _slots(bench: Bench, server: Server) -> tuple[SlotRecord, ...]:
                     transform=told or (match.transform if same else "raw"),
                     cosine=_finite(match.cosine),
                     norm_ratio=_finite(match.norm_ratio),
-                    cosine_wanted=_finite(found.grid.cosine[match.slot][raw]),
-                    norm_ratio_wanted=_finite(found.grid.norm_ratio[match.slot][raw]),
+                    cosine_wanted=_finite(float(torch.cosine_similarity(own, expected, dim=-1).median())),
+                    norm_ratio_wanted=_finite(float((own.norm(dim=-1) / expected.norm(dim=-1)).median())),
                     rows=match.rows,
                     ranks_agree=agree,
                 )
