@@ -1,4 +1,4 @@
-"""The error that users see: what is wrong, where, what was expected and found, and what to do."""
+"""The error type of the package: the problem, where, what was expected and found, and the remedy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from __future__ import annotations
 class WiringError(Exception):
     """A problem in the user's input or on the user's machine.
 
-    `code` names the kind of problem in kebab case ("layout-not-numbers"); programs and tests rely on it, and it never
-    changes when the wording does. `problem` is the sentence; `where` names the file, field, port or process;
-    `expected` and `found` are the two sides of the mismatch; `remedy` says what to do next. Empty parts are left out
-    of the message.
+    `code` names the problem in kebab case ("layout-not-numbers"); programs and tests compare it, so it stays the same if
+    the wording changes. `problem` is the sentence; `where` names the file, field, port or process; `expected` and
+    `found` are the two sides of the mismatch; `remedy` is the next step. Empty parts are left out of the message.
     """
 
     def __init__(

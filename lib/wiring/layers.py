@@ -1,8 +1,8 @@
-"""Boundaries, layouts, phases and the two id dialects: the one numbering used inside the package.
+"""Boundaries, layouts, phases and id conventions: the numbering of layers that the whole package uses.
 
-Boundary b is the residual stream after b decoder layers, not normalised: b = 0 is the embedding output,
-b = k the output of the k-th layer (the input of layer index k), b = L the last layer's output before the
-final norm. A layout is the ordered tuple of boundaries that fills the slots of the draft's `fc` input.
+Boundary b is transformers' hidden_states[b] before the final norm (TransformerLens: resid_pre of block b): b = 0 is
+the embedding output, b = k the output of the k-th layer (the input of layer index k), b = L the last layer's output.
+A layout is the ordered tuple of boundaries in the slots of the draft's `fc` input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MIN_DEFAULT_LAYERS = 7  # fewer: the three default boundaries are not distinct
 
 
 class Phase(StrEnum):
-    """Where in serving the target's states were produced."""
+    """The step of serving in which the target's states were produced."""
 
     PREFILL = "prefill"  # the prompt
     VERIFY = "verify"  # decode: the target's forward over the draft tokens
@@ -25,7 +25,7 @@ class Phase(StrEnum):
 
 
 class IdConvention(StrEnum):
-    """How a program numbers layers when it names a captured state."""
+    """How a program numbers layers in the ids of captured states."""
 
     INPUT_ID = "input id"  # id k is the input of layer k: boundary k (vLLM, SafeAILab, speculators)
     OUTPUT_ID = "output id"  # id k is the output of layer k: boundary k + 1 (SpecForge, ModelOpt, TorchSpec)
@@ -34,24 +34,25 @@ class IdConvention(StrEnum):
 _OFFSET = {IdConvention.INPUT_ID: 0, IdConvention.OUTPUT_ID: 1}
 
 
-def to_boundaries(ids: Iterable[int], dialect: IdConvention) -> Layout:
-    """Translate ids written in `dialect` to boundaries, slot by slot; output id -1 is the embedding."""
-    return tuple(i + _OFFSET[dialect] for i in ids)
+def to_boundaries(ids: Iterable[int], convention: IdConvention) -> Layout:
+    """Translate ids of `convention` to boundaries, slot by slot; output id -1 is the embedding."""
+    return tuple(i + _OFFSET[convention] for i in ids)
 
 
-def from_boundaries(layout: Iterable[int], dialect: IdConvention) -> tuple[int, ...]:
-    """Translate boundaries to ids of `dialect`, slot by slot."""
-    return tuple(b - _OFFSET[dialect] for b in layout)
+def from_boundaries(layout: Iterable[int], convention: IdConvention) -> tuple[int, ...]:
+    """Translate boundaries to ids of `convention`, slot by slot."""
+    return tuple(b - _OFFSET[convention] for b in layout)
 
 
 def default_layout(num_layers: int) -> Layout:
-    """The boundaries (2, L//2, L-3) that every engine captures when a draft names no ids.
+    """Return the boundaries (2, L//2, L-3) that every engine captures if a draft names no ids.
 
-    Raises WiringError when the target is too shallow for three different boundaries inside it.
+    Raises WiringError if the target is too shallow for three different boundaries inside it.
     """
     if num_layers < MIN_DEFAULT_LAYERS:
         raise WiringError(
             "the target is too shallow for the default capture layers",
+            code="target-too-shallow",
             expected=f"at least {MIN_DEFAULT_LAYERS} layers",
             found=f"{num_layers} layers",
             remedy="Name the layer ids in the draft's config",
@@ -105,6 +106,7 @@ def parse_layout(text: str, num_layers: int | None = None) -> Layout:
     except ValueError:
         raise WiringError(
             "not a layout",
+            code="layout-not-numbers",
             where=repr(text),
             expected="boundaries such as 0,3,31",
             remedy="Separate whole numbers by commas",
@@ -113,20 +115,22 @@ def parse_layout(text: str, num_layers: int | None = None) -> Layout:
     return layout
 
 
-def check_layout(layout: Iterable[int], num_layers: int | None = None) -> None:
+def check_layout(layout: Iterable[int], num_layers: int | None = None, where: object = "") -> None:
     """Raise WiringError unless every boundary is within 0..num_layers."""
-    bad = [b for b in layout if b < 0 or (num_layers is not None and b > num_layers)]
-    if bad:
-        raise WiringError(
-            f"boundary {bad[0]} does not exist in {'any' if num_layers is None else 'this'} target",
-            expected="whole numbers from 0" if num_layers is None else f"0..{num_layers}",
-            found=bad[0],
-            remedy="Boundary 0 is the embedding, L the last layer's output",
-        )
+    for boundary in layout:
+        if boundary < 0 or (num_layers is not None and boundary > num_layers):
+            raise WiringError(
+                f"boundary {boundary} does not exist in {'any' if num_layers is None else 'this'} target",
+                code="boundary-not-in-target",
+                where=where,
+                expected="whole numbers from 0" if num_layers is None else f"0..{num_layers}",
+                found=boundary,
+                remedy="Boundary 0 is the embedding, L the last layer's output",
+            )
 
 
 def describe(boundary: int, num_layers: int | None = None) -> str:
-    """Name a boundary in words: "embedding", "after 3 layers", "after the last layer"."""
+    """Return a name for a boundary: "embedding", "after 3 layers", "after the last layer"."""
     if boundary == 0:
         return "embedding"
     if boundary == num_layers:

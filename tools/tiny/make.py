@@ -24,7 +24,7 @@ from tiny.target_model import StackedTarget
 from tiny.target_train import TargetTraining, accuracy_by_kind, train_target
 from wiring.checkpoints.atomic import write_json
 from wiring.checkpoints.draft_files import read_draft
-from wiring.checkpoints.states import iter_states
+from wiring.checkpoints.states import open_states
 from wiring.checkpoints.tensor_files import read_json
 from wiring.errors import WiringError
 from wiring.model.eagle3 import Eagle3Draft
@@ -118,7 +118,7 @@ def _make_drafts(
     settings = plan.draft_training
     if not (out / "states").exists():
         raise WiringError("there are no saved states yet", where=out / "states", remedy="Make the states first")
-    samples = list(iter_states(out / "states", STORED_BOUNDARIES, plan.target.hidden))
+    samples = list(open_states(out / "states", hidden_size=plan.target.hidden, stored=STORED_BOUNDARIES))
     documents = corpus.draw_many(f"draft {seed}", settings.documents, settings.length, corpus.TRAINING)
     with Progress("running the target for the draft", settings.documents) as progress:
         seen = observe(target, documents, TRAINED_LAYOUT, progress.reach)

@@ -65,7 +65,7 @@ class RopeFields(_Fields):
     original_max_position_embeddings: _Factor | None = None
 
 
-Fields = TypeVar("Fields", bound=_Fields)
+Fields = TypeVar("Fields", bound=BaseModel)
 
 
 def read_fields(model: type[Fields], values: Mapping[str, Any], where: object) -> Fields:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wiring.checkpoints import tensor_files as stored
-from wiring.checkpoints.tensor_files import read_json
+from wiring.checkpoints.config_fields import check_fields, required_size
+from wiring.checkpoints.file_loading import read_json
 from wiring.errors import WiringError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ NORM = "model.norm.weight"
 
 @dataclass(frozen=True)
 class TargetConfig:
-    """What the target's config says about its shape; `raw` is the whole file."""
+    """The shape of the target by its config; `raw` is the whole file."""
 
     folder: Path
     architecture: str
@@ -34,40 +35,30 @@ class TargetConfig:
 def read_target_config(folder: str | Path) -> TargetConfig:
     """Read config.json of a Hugging Face model folder; sizes may be nested in `text_config`.
 
-    Raises WiringError when the file is missing or unreadable, names no architecture, or lacks a size.
+    Raises WiringError if the file is missing or unreadable, names no architecture, or lacks a size.
     """
-    path = Path(folder) / "config.json"
-    raw = read_json(path, "the target's config")
-    architectures = raw.get("architectures")
-    if not isinstance(architectures, list) or not architectures:
-        raise WiringError("the target's config names no architecture", where=path, expected="architectures: [name]")
-    text = raw.get("text_config") if isinstance(raw.get("text_config"), dict) else {}
-
-    def size(name: str) -> int:
-        value = text.get(name, raw.get(name))
-        if value is None:
-            raise WiringError(f"the target's {name} is missing", where=path, expected="a whole number above 0")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise WiringError(
-                f"the target's {name} is not a size", where=path, expected="a whole number above 0", found=repr(value)
-            )
-        return value
-
-    return TargetConfig(
-        folder=Path(folder),
-        architecture=str(architectures[0]),
-        num_layers=size("num_hidden_layers"),
-        hidden_size=size("hidden_size"),
-        vocab_size=size("vocab_size"),
-        raw=raw,
+    path, raw = Path(folder) / "config.json", _read(folder)
+    check_fields(raw, path)
+    if not raw.get("architectures"):
+        raise WiringError(
+            "the target's config names no architecture",
+            code="target-architecture-missing",
+            where=path,
+            expected="architectures: [name]",
+            remedy="Take the config.json of the target itself",
+        )
+    text = _language_model(raw)
+    layers, hidden, vocab = (
+        required_size(text, name, path, raw.get(name)) for name in ("num_hidden_layers", "hidden_size", "vocab_size")
     )
+    return TargetConfig(Path(folder), raw["architectures"][0], layers, hidden, vocab, raw)
 
 
 def read_tensor(folder: str | Path, name: str) -> Tensor:
     """Read one tensor as stored: "model.embed_tokens.weight" or "lm_head.weight" [V, H], "model.norm.weight" [H].
 
-    A model inside a wrapper ("language_model.model...") answers to the plain name, and a head that is tied to the
-    embedding is read from it. Raises WiringError when the tensor is missing or the safetensors are damaged.
+    A model inside a wrapper ("language_model.model...") is found by the plain name, and a head that is tied to the
+    embedding is read from it. Raises WiringError if the tensor is missing or the safetensors are damaged.
     """
     return stored.read_tensor(folder, _stored_name(folder, name))
 
@@ -80,32 +71,38 @@ def read_rows(folder: str | Path, name: str, rows: Sequence[int]) -> Tensor:
     return stored.read_rows(folder, _stored_name(folder, name), rows)
 
 
+def final_norm(folder: str | Path) -> tuple[Tensor | None, float]:
+    """Return weight [H] and epsilon of the target's final RMS norm; None if the folder does not hold the weight.
+
+    Gemma stores the weight minus one (transformers 5.19, models/gemma/modeling_gemma.py); it is returned with it.
+    """
+    text = _language_model(_read(folder))
+    eps = float(text.get("rms_norm_eps", text.get("norm_eps", 1e-6)))
+    names = stored.tensor_names(folder)
+    if NORM not in names and sum(full.endswith(f".{NORM}") for full in names) != 1:
+        return None, eps
+    weight = read_tensor(folder, NORM)
+    return (weight.float() + 1 if "gemma" in str(text.get("model_type", "")) else weight), eps
+
+
 def _stored_name(folder: str | Path, name: str) -> str:
     names = stored.tensor_names(folder)
-    if name not in names:
-        wrapped = [full for full in names if full.endswith(f".{name}")]
-        if len(wrapped) == 1:
-            return wrapped[0]
-        if name == HEAD and _tied(folder):
-            return _stored_name(folder, EMBEDDING)
+    if name in names:
+        return name
+    wrapped = [full for full in names if full.endswith(f".{name}")]
+    if len(wrapped) == 1:
+        return wrapped[0]
+    raw = _read(folder) if name == HEAD else {}
+    if _language_model(raw).get("tie_word_embeddings", raw.get("tie_word_embeddings", False)):
+        return _stored_name(folder, EMBEDDING)
     return name
 
 
-def final_norm(folder: str | Path) -> tuple[Tensor | None, float]:
-    """Weight [H] and epsilon of the target's final RMS norm; None where the folder does not hold the weight.
-
-    Gemma stores the weight minus one (transformers 5.19, models/gemma/modeling_gemma.py); it comes back whole.
-    """
-    raw = read_json(Path(folder) / "config.json", "the target's config")
-    text = raw.get("text_config") if isinstance(raw.get("text_config"), dict) else raw
-    eps = text.get("rms_norm_eps", text.get("norm_eps", 1e-6))
-    names = stored.tensor_names(folder)
-    if NORM not in names and sum(full.endswith(f".{NORM}") for full in names) != 1:
-        return None, float(eps)
-    weight = read_tensor(folder, NORM)
-    return (weight.float() + 1 if "gemma" in str(text.get("model_type", "")) else weight), float(eps)
+def _read(folder: str | Path) -> dict[str, Any]:
+    return read_json(Path(folder) / "config.json", "the target's config")
 
 
-def _tied(folder: str | Path) -> bool:
-    raw = read_json(Path(folder) / "config.json", "the target's config")
-    return bool((raw.get("text_config") or {}).get("tie_word_embeddings", raw.get("tie_word_embeddings", False)))
+def _language_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a config that describes the language model."""
+    nested = raw.get("text_config")
+    return nested if isinstance(nested, dict) else raw

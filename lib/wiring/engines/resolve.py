@@ -18,11 +18,7 @@ from wiring.errors import WiringError
 
 __all__ = ["ENGINES", "Engine", "Note", "ServedLayout", "Severity", "parse_engine", "served_layout"]
 
-ENGINES = {
-    "sglang": sglang_serving.serve,
-    "vllm": vllm.serve,
-    "tensorrt-llm": tensorrt_llm.serve,
-}
+ENGINES = {"sglang": sglang_serving.serve, "vllm": vllm.serve, "tensorrt-llm": tensorrt_llm.serve}
 
 
 @dataclass(frozen=True)

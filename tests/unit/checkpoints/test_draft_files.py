@@ -8,7 +8,6 @@ from safetensors.torch import save_file
 
 from wiring.checkpoints.draft_config import Eagle3Config
 from wiring.checkpoints.draft_files import read_draft
-from wiring.checkpoints.tensor_files import read_json
 from wiring.checkpoints.vocabulary_map import check_vocabulary_map
 from wiring.errors import UnreadForward, WiringError
 
@@ -296,45 +295,47 @@ def test_defaults_and_spellings_of_the_config():
     assert Eagle3Config.from_dict(bare | four | {"num_aux_hidden_states": 2}).num_slots == 2
 
 
-def test_files_that_are_not_there_or_not_whole(tmp_path):
-    with pytest.raises(WiringError, match="config is missing"):
-        read_draft(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(WiringError, match="cannot be read as JSON"):
-        read_draft(tmp_path)
+def refusal(folder):
+    with pytest.raises(WiringError) as caught:
+        read_draft(folder)
+    return caught.value
+
+
+def test_files_that_are_missing_or_damaged(tmp_path):
+    assert refusal(tmp_path).code == "json-missing"
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    with pytest.raises(WiringError, match=r"no weights here.*expected model\.safetensors, .*training_state\.pt"):
-        read_draft(tmp_path)
+    error = refusal(tmp_path)
+    assert error.code == "weights-missing" and {"model.safetensors", "training_state.pt"} <= {
+        *error.expected.split(", ")
+    }
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(WiringError, match=r"pytorch_model\.bin: the file is cut off or is no torch file"):
-        read_draft(tmp_path)
+    error = refusal(tmp_path)
+    assert (error.code, error.where) == ("file-damaged", str(tmp_path / "pytorch_model.bin"))
     (tmp_path / "pytorch_model.bin").unlink()
     write_draft(tmp_path)
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(WiringError, match=r"model\.safetensors: not a whole safetensors file"):
-        read_draft(tmp_path)
+    error = refusal(tmp_path)
+    assert (error.code, error.where) == ("file-damaged", str(tmp_path / "model.safetensors"))
 
 
 def test_index_and_shards_that_disagree(tmp_path):
     write_draft(tmp_path, shards=True)
     (tmp_path / "model-2.safetensors").rename(tmp_path / "elsewhere")
-    with pytest.raises(WiringError, match=r"model-2\.safetensors: a safetensors shard is missing"):
-        read_draft(tmp_path)
+    error = refusal(tmp_path)
+    assert (error.code, error.where) == ("file-missing", str(tmp_path / "model-2.safetensors"))
     write_draft(tmp_path, shards=True)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     index["weight_map"]["norm.weight"] = "model-1.safetensors"
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(WiringError, match=r"model-1\.safetensors: the index promises tensor norm\.weight"):
-        read_draft(tmp_path)
-    del index["weight_map"]["norm.weight"]
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(WiringError, match=r"model-2\.safetensors: the shard holds tensor norm\.weight"):
-        read_draft(tmp_path)
+    for code, shard in (("tensor-not-in-shard", "model-1.safetensors"), ("tensor-not-in-index", "model-2.safetensors")):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+        error = refusal(tmp_path)
+        assert (error.code, error.where) == (code, str(tmp_path / shard)) and "norm.weight" in error.problem
+        index["weight_map"].pop("norm.weight", None)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"eagle_config": ' + "9" * 5000 + "}"])
-def test_json_that_python_gives_up_on_is_refused(tmp_path, text):
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"eagle_config": ' + "9" * 5000 + "}"])
+def test_json_that_python_cannot_read_is_refused(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(WiringError, match="config.json: the config cannot be read as JSON"):
-        read_json(tmp_path / "config.json", "the config")
+    error = refusal(tmp_path)
+    assert (error.code, error.where) == ("json-unreadable", str(tmp_path / "config.json"))

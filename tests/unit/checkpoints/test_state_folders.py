@@ -14,10 +14,17 @@ import torch
 from safetensors.torch import save_file
 from state_formats import WRITERS, save, sequence
 
-from wiring.checkpoints.states import open_states, state_files
+from wiring.checkpoints.states import open_states
 from wiring.errors import WiringError
 
 WIDTH = 4
+
+
+def refusal(path, **options):
+    """The error of opening `path` and reading all of it."""
+    with pytest.raises(WiringError) as caught:
+        list(open_states(path, **{"hidden_size": WIDTH} | options))
+    return caught.value
 
 
 def good(folder, *numbers, slots=3):
@@ -30,8 +37,8 @@ def changed(**changes):
     return formats.specforge_record(sequence(6)) | changes
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def cut(path, share=0.5):
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
 
 
 def compressed_half(path):
@@ -41,77 +48,62 @@ def compressed_half(path):
     path.write_bytes(gzip.compress(content[: len(content) // 2]))
 
 
-NAN = torch.zeros(1, 6, 12)
-NAN[0, 2, 5] = float("nan")
 BAD = {
-    "half": (lambda p: cut(save(p, changed())), "cut off"),
-    "compressed half": (compressed_half, "cut off or is no torch file"),
-    "half compressed": (lambda p: p.write_bytes(gzip.compress(os.urandom(5000))[:3000]), "compressed file is cut off"),
-    "compressed nothing": (lambda p: p.write_bytes(gzip.compress(b"")), "compressed file holds nothing"),
-    "empty file": (lambda p: p.write_bytes(b""), "the file is empty"),
-    "zeros": (lambda p: p.write_bytes(bytes(5000)), "cut off or is no torch file"),
-    "text": (lambda p: p.write_text("<html>not found</html>"), "cut off or is no torch file"),
-    "pickle": (lambda p: p.write_bytes(pickle.dumps({"input_ids": [1]})), "pickled objects"),
-    "objects": (lambda p: save(p, changed(extra=Path("x"))), "pickled objects"),
-    "not finite": (lambda p: save(p, changed(aux_hidden_state=NAN)), "NaN or infinity.*1 of 6 rows, first at token 2"),
-    "no tokens": (lambda p: save(p, formats.specforge_record(sequence(0))), "the sample is empty"),
-    "shorter mask": (
-        lambda p: save(p, changed(loss_mask=torch.ones(5).long())),
-        "differ in length.*expected 6, found 5",
-    ),
-    "whole numbers": (lambda p: save(p, changed(hidden_state=torch.ones(1, 6, 4).int())), "wrong type.*found int32"),
-    "another width": (
-        lambda p: save(p, formats.specforge_record(sequence(6, 4))),
-        r"another width than the others.*expected 3 states per token, as in .*data_0\.ckpt, found 4 states",
-    ),
-    "another target": (lambda p: save(p, formats.specforge_record(sequence(6, 3, 5))), "multiple of the hidden size 4"),
+    "twentieth": (lambda p: cut(save(p, changed()), 0.05), "file-damaged"),
+    "half": (lambda p: cut(save(p, changed())), "file-damaged"),
+    "without its end": (lambda p: cut(save(p, changed()), 0.95), "file-damaged"),
+    "compressed half": (compressed_half, "file-damaged"),
+    "half compressed": (lambda p: p.write_bytes(gzip.compress(os.urandom(5000))[:3000]), "file-damaged"),
+    "compressed nothing": (lambda p: p.write_bytes(gzip.compress(b"")), "file-damaged"),
+    "empty file": (lambda p: p.write_bytes(b""), "file-empty"),
+    "zeros": (lambda p: p.write_bytes(bytes(5000)), "file-damaged"),
+    "text": (lambda p: p.write_text("<html>not found</html>"), "file-damaged"),
+    "pickle": (lambda p: p.write_bytes(pickle.dumps({"input_ids": [1]})), "file-holds-objects"),
+    "field": (lambda p: save(p, changed(loss_mask=torch.ones(5).long())), "state-field-invalid"),
+    "another width": (lambda p: save(p, formats.specforge_record(sequence(6, 4))), "states-slots-differ"),
     "missing key": (
         lambda p: save(p, {k: v for k, v in changed().items() if k != "hidden_state"}),
-        "hidden_state is missing.*expected .*hidden_state",
+        "state-field-missing",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_file_is_an_error_or_a_counted_skip(tmp_path, name):
-    spoil, message = BAD[name]
+    corrupt, code = BAD[name]
     good(tmp_path, 0, 2)
-    spoil(tmp_path / "data_1.ckpt")
-    before = []
-    with pytest.raises(WiringError, match=rf"data_1\.ckpt: .*{message}"):
-        for sample in open_states(tmp_path, hidden_size=WIDTH):
-            before.append(sample)
-    assert [len(s.tokens) for s in before] == [2]
+    corrupt(tmp_path / "data_1.ckpt")
+    samples = iter(open_states(tmp_path, hidden_size=WIDTH))
+    assert len(next(samples).tokens) == 2  # files are opened one by one
+    with pytest.raises(WiringError) as caught:
+        next(samples)
+    assert (caught.value.code, caught.value.where) == (code, str(tmp_path / "data_1.ckpt"))
     folder = open_states(tmp_path, hidden_size=WIDTH, skip_bad=True)
     assert folder.skipped == [] and len(folder) == 3
     for _ in range(2):  # the count is of the latest iteration
         assert [len(s.tokens) for s in folder] == [2, 4]
         ((source, reason),) = [(s.source, s.reason) for s in folder.skipped]
-        assert source == str(tmp_path / "data_1.ckpt")
-        assert source not in reason
-        with pytest.raises(WiringError, match=message):
-            raise WiringError(reason)
+        assert source == caught.value.where and str(caught.value) == f"{source}: {reason}"
 
 
 @pytest.mark.parametrize("name", [name for name in BAD if name != "another width"])
 def test_nothing_but_bad_files(tmp_path, name):
     for number in range(3):
         BAD[name][0](tmp_path / f"data_{number}.ckpt")
-    with pytest.raises(
-        WiringError, match=rf"data_0\.ckpt: not one of 3 files can be used; the first: .*{BAD[name][1]}"
-    ):
-        open_states(tmp_path, hidden_size=WIDTH, skip_bad=True)
-    with pytest.raises(WiringError, match=rf"data_0\.ckpt: .*{BAD[name][1]}"):
-        open_states(tmp_path, hidden_size=WIDTH)
+    first = refusal(tmp_path)
+    assert (first.code, first.where) == (BAD[name][1], str(tmp_path / "data_0.ckpt"))
+    every = refusal(tmp_path, skip_bad=True)
+    assert (every.code, every.where) == ("states-all-unusable", first.where)
+    assert "3 files" in every.problem and first.problem in every.problem
 
 
 def test_files_that_go_bad_after_opening(tmp_path):
     folder = open_states(good(tmp_path, 0, 1), hidden_size=WIDTH, skip_bad=True)
-    for path in state_files(tmp_path):
+    for path in tmp_path.iterdir():
         path.write_bytes(b"")
-    with pytest.raises(WiringError, match="not one of 2 files can be used"):
+    with pytest.raises(WiringError) as caught:
         list(folder)
-    assert len(folder.skipped) == 2
+    assert caught.value.code == "states-all-unusable" and len(folder.skipped) == 2
 
 
 def test_the_first_file_may_be_the_odd_one(tmp_path):
@@ -122,39 +114,48 @@ def test_the_first_file_may_be_the_odd_one(tmp_path):
 
 
 @pytest.mark.parametrize("skip_bad", [False, True])
-def test_two_formats_in_one_folder(tmp_path, skip_bad):
-    good(tmp_path, 0, 1)
-    save(tmp_path / "data_2.ckpt", formats.normalised_record(sequence(6)))
-    with pytest.raises(
-        WiringError, match=r"different kinds.*data_0\.ckpt is specforge, .*data_2\.ckpt is specforge-normalised"
-    ):
-        list(open_states(tmp_path, hidden_size=WIDTH, skip_bad=skip_bad))
-
-
-def test_two_norms_in_one_folder(tmp_path):
-    for number in range(2):
-        record = formats.modelopt_record(sequence(6), hidden_states_prenorm=bool(number))
-        save(tmp_path / f"{number}.pt", record)
-    with pytest.raises(WiringError, match=r"different kinds.*0\.pt is post-norm, .*1\.pt is pre-norm"):
-        list(open_states(tmp_path, hidden_size=WIDTH, skip_bad=True))
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "found"),
+    [
+        (formats.specforge_record, formats.normalised_record, "specforge", "specforge-normalised"),
+        (
+            lambda s: formats.modelopt_record(s, hidden_states_prenorm=False),
+            lambda s: formats.modelopt_record(s, hidden_states_prenorm=True),
+            "post-norm",
+            "pre-norm",
+        ),
+    ],
+)
+def test_two_formats_or_norms_in_one_folder(tmp_path, skip_bad, first, second, expected, found):
+    save(tmp_path / "0.pt", first(sequence(6)))
+    save(tmp_path / "1.pt", second(sequence(6)))
+    error = refusal(tmp_path, skip_bad=skip_bad)
+    assert (error.code, error.where, error.found) == ("states-formats-mixed", str(tmp_path / "1.pt"), found)
+    assert error.expected == f"{expected} as {tmp_path / '0.pt'}"
 
 
 def test_a_dataset_folder_with_another_trainers_files(tmp_path):
     formats.write_speculators(tmp_path, [sequence(6)])
     good(tmp_path, 0)
-    with pytest.raises(WiringError, match=r"different kinds.*hs_0\.safetensors.*data_0\.ckpt"):
-        open_states(tmp_path, hidden_size=WIDTH)
+    error = refusal(tmp_path)
+    assert (error.code, error.where) == ("states-formats-mixed", str(tmp_path / "data_0.ckpt"))
+    assert "hs_0.safetensors" in error.expected
 
 
 def test_order_links_and_files_that_are_no_states(tmp_path):
     data = good(tmp_path / "elsewhere", 0, 2, 10, 1)
-    for name in ("vocab_mapping.pt", "token_freq.pt", ".data_3.ckpt"):
+    for name in ("vocab_mapping.pt", "token_freq.pt", ".data_3.ckpt", ".data_1.ckpt.99.tmp"):
         (data / name).write_bytes(b"no states")
-    (tmp_path / "states").mkdir()
+    good(tmp_path / "states" / "rows_2000-4000", 3)
     (tmp_path / "states" / "rows_0-2000").symlink_to(data)
     (data / "back").symlink_to(tmp_path / "states")
     folder = open_states(tmp_path / "states", hidden_size=WIDTH)
-    assert [Path(s.source).name for s in folder] == [f"data_{i}.ckpt" for i in (0, 1, 2, 10)]
+    assert [Path(s.source).name for s in folder] == [f"data_{i}.ckpt" for i in (0, 1, 2, 10, 3)]
+
+
+def test_a_folder_without_states(tmp_path):
+    assert refusal(tmp_path / "no").code == "states-folder-missing"
+    assert refusal(tmp_path).code == "states-missing"
 
 
 class TestSpeculators:
@@ -164,88 +165,83 @@ class TestSpeculators:
             tmp_path / "data", [sequence(n + 3, seed=n) for n in range(6)], batch=2, shards=3
         )
 
-    def only(self, folder, reason):
+    def read(self, folder):
+        """The lengths of the good samples, and the number of skipped files."""
         opened = open_states(folder, hidden_size=WIDTH, skip_bad=True)
-        lengths = [len(s.tokens) for s in opened]
-        assert all(reason in skipped.reason for skipped in opened.skipped), opened.skipped
-        return lengths, len(opened.skipped)
+        return [len(s.tokens) for s in opened], len(opened.skipped)
 
     def test_tokens_of_another_row(self, prepared):
+        path = prepared / "hidden_states" / "hs_1.safetensors"
         payload = formats.speculators_payload(sequence(4, seed=1))
         payload["token_ids"][2] += 1
         wanted, wrong = sequence(4, seed=1).tokens[2:].tolist(), payload["token_ids"][2:].tolist()
-        save_file(payload, prepared / "hidden_states" / "hs_1.safetensors")
-        with pytest.raises(WiringError) as caught:
-            list(open_states(prepared, hidden_size=WIDTH))
-        message = str(caught.value)
-        assert "hs_1.safetensors: token_ids differ from the dataset's row, first at token 2" in message
-        assert f"expected 4 tokens, {wanted} there, found 4 tokens, {wrong} there" in message
-        assert self.only(prepared, "token_ids differ") == ([3, 5, 6, 7, 8], 1)
-
-    def test_fewer_tokens_than_the_row(self, prepared):
-        save_file(formats.speculators_payload(sequence(2, seed=0)), prepared / "hidden_states" / "hs_1.safetensors")
-        assert self.only(prepared, "token_ids differ") == ([3, 5, 6, 7, 8], 1)
+        save_file(payload, path)
+        error = refusal(prepared)
+        assert (error.code, error.where) == ("states-of-another-row", str(path)) and "token 2" in error.problem
+        assert (error.expected, error.found) == (f"4 tokens, {wanted} there", f"4 tokens, {wrong} there")
+        assert self.read(prepared) == ([3, 5, 6, 7, 8], 1)
+        save_file(formats.speculators_payload(sequence(2, seed=0)), path)  # fewer tokens than the row
+        assert self.read(prepared) == ([3, 5, 6, 7, 8], 1)
 
     def test_a_row_that_does_not_exist(self, prepared):
         for row in (6, 9):
             save_file(formats.speculators_payload(sequence(2)), prepared / "hidden_states" / f"hs_{row}.safetensors")
-        with pytest.raises(WiringError, match=r"data: the dataset has no row 6 \(expected 0\.\.5\)"):
-            list(open_states(prepared, hidden_size=WIDTH))
-        assert self.only(prepared, "the dataset has no row") == ([3, 4, 5, 6, 7, 8], 2)
+        error = refusal(prepared)
+        assert (error.code, error.where, error.expected) == ("dataset-row-missing", str(prepared), "0..5")
+        assert self.read(prepared) == ([3, 4, 5, 6, 7, 8], 2)
 
     def test_half_a_file(self, prepared):
         cut(prepared / "hidden_states" / "hs_2.safetensors")
         (prepared / "hidden_states" / "hs_3.safetensors").write_bytes(b"")
-        with pytest.raises(WiringError, match=r"hs_2\.safetensors: the file is cut off"):
-            list(open_states(prepared, hidden_size=WIDTH))
-        assert self.only(prepared, "the file is") == ([3, 4, 7, 8], 2)
+        assert refusal(prepared).code == "file-damaged"
+        assert self.read(prepared) == ([3, 4, 7, 8], 2)
 
     @pytest.mark.parametrize(
-        ("damage", "message"),
+        ("damage", "code"),
         [
-            (cut, "cut off or damaged"),
-            (lambda p: p.write_bytes(b""), "cut off or damaged"),
-            (lambda p: p.write_bytes(b"nothing like it" * 99), "cut off or damaged"),
-            (Path.unlink, "is missing"),
+            (cut, "dataset-file-damaged"),
+            (lambda p: p.write_bytes(b""), "dataset-file-damaged"),
+            (lambda p: p.write_bytes(b"nothing like it" * 99), "dataset-file-damaged"),
+            (Path.unlink, "dataset-file-missing"),
         ],
     )
-    def test_a_broken_dataset_file_loses_all_rows_from_there_on(self, prepared, damage, message):
-        damage(prepared / "data-00001-of-00003.arrow")
-        with pytest.raises(WiringError, match=rf"data-00001-of-00003\.arrow: .*{message}"):
-            list(open_states(prepared, hidden_size=WIDTH))
-        assert self.only(prepared, message) == ([3, 4], 4)
+    def test_a_broken_dataset_file_loses_all_rows_from_there_on(self, prepared, damage, code):
+        file = prepared / "data-00001-of-00003.arrow"
+        damage(file)
+        error = refusal(prepared)
+        assert (error.code, error.where) == (code, str(file))
+        assert self.read(prepared) == ([3, 4], 4)
 
-    def test_columns_that_are_not_there(self, prepared):
+    def test_columns_and_masks_that_do_not_fit(self, prepared):
+        file = prepared / "data-00000-of-00003.arrow"
         columns = {"input_ids": [[1, 2, 3]] * 2, "attention_mask": [[1, 1, 1]] * 2}
-        (prepared / "data-00000-of-00003.arrow").write_bytes(formats.arrow_stream(columns))
-        with pytest.raises(
-            WiringError, match=r"data-00000.*column loss_mask is missing.*found input_ids, attention_mask"
-        ):
-            open_states(prepared, hidden_size=WIDTH)
-
-    def test_a_mask_of_another_length(self, prepared):
-        columns = {"input_ids": [[1, 2, 3]] * 2, "loss_mask": [[1, 1, 1], [1, 1]]}
-        (prepared / "data-00000-of-00003.arrow").write_bytes(formats.arrow_stream(columns))
+        file.write_bytes(formats.arrow_stream(columns))
+        error = refusal(prepared)
+        assert (error.code, error.where, error.found) == (
+            "dataset-column-missing",
+            str(file),
+            "input_ids, attention_mask",
+        )
+        file.write_bytes(formats.arrow_stream({"input_ids": [[1, 2, 3]] * 2, "loss_mask": [[1, 1, 1], [1, 1]]}))
         payload = formats.speculators_payload(sequence(3)) | {"token_ids": torch.tensor([1, 2, 3])}
         for row in range(2):
             save_file(payload, prepared / "hidden_states" / f"hs_{row}.safetensors")
-        with pytest.raises(WiringError, match="data-00000.*, row 1: loss_mask and the tokens differ in length"):
-            list(open_states(prepared, hidden_size=WIDTH))
+        error = refusal(prepared)
+        assert (error.code, error.where, error.found) == ("state-field-invalid", f"{file}, row 1", "2")
+        assert self.read(prepared) == ([3, 5, 6, 7, 8], 1)  # the rows after it are read
 
     def test_states_of_another_width_or_without_names(self, prepared):
-        path = prepared / "hidden_states" / "hs_0.safetensors"
-        with pytest.raises(WiringError, match=r"hidden_states has the wrong shape \(expected \[3, 2 or more, 8\]"):
-            open_states(prepared, hidden_size=8)
-        save_file({"hidden_states": torch.ones(3, 4, 4)}, path)
-        with pytest.raises(WiringError, match="token_ids is missing.*found hidden_states"):
-            open_states(prepared, hidden_size=WIDTH)
+        error = refusal(prepared, hidden_size=8)
+        assert (error.code, error.expected) == ("state-field-invalid", "shape [3, 2 or more, 8]")
+        save_file({"hidden_states": torch.ones(3, 4, 4)}, prepared / "hidden_states" / "hs_0.safetensors")
+        error = refusal(prepared)
+        assert (error.code, error.found) == ("state-field-missing", "hidden_states")
 
     def test_hidden_states_without_their_dataset(self, prepared, tmp_path):
         (prepared / "hidden_states").rename(tmp_path / "hidden_states")
-        with pytest.raises(WiringError, match="the dataset that these hidden states belong to is not here"):
-            open_states(tmp_path / "hidden_states", hidden_size=WIDTH)
-        with pytest.raises(WiringError, match="no training states here.*no hidden states were generated"):
-            open_states(prepared, hidden_size=WIDTH)
+        assert refusal(tmp_path / "hidden_states").code == "states-dataset-missing"
+        error = refusal(prepared)
+        assert (error.code, error.found) == ("states-missing", "a prepared dataset without hidden states")
 
 
 class TestTorchSpec:
@@ -256,8 +252,8 @@ class TestTorchSpec:
     def test_a_manifest_that_was_cut_off(self, dataset):
         manifest = dataset / "manifest.jsonl"
         manifest.write_text(manifest.read_text()[:-20])
-        with pytest.raises(WiringError, match=r"manifest\.jsonl, line 3: this line of the manifest names no sample"):
-            open_states(dataset, hidden_size=WIDTH)
+        error = refusal(dataset)
+        assert (error.code, error.where) == ("manifest-line-invalid", f"{manifest}, line 3")
         opened = open_states(dataset, hidden_size=WIDTH, skip_bad=True)
         assert [len(s.tokens) for s in opened] == [3, 4] and len(opened.skipped) == 1 and len(opened) == 3
 
@@ -269,30 +265,23 @@ class TestTorchSpec:
         (dataset / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         opened = open_states(dataset, hidden_size=WIDTH, skip_bad=True)
         assert [len(s.tokens) for s in opened] == [3]
-        reasons = " ".join(s.reason for s in opened.skipped)
-        assert len(opened.skipped) == 3
-        for part in ("names no sample", "cannot be read", "expected data_id somebody else, found conversation-2"):
-            assert part in reasons
+        places = [str(dataset / "manifest.jsonl") + ", line 4", *(str(dataset / row["file"]) for row in rows[1:3])]
+        assert [skipped.source for skipped in opened.skipped] == places
+        assert "conversation-2" in opened.skipped[2].reason
 
     @pytest.mark.parametrize(
-        ("packed", "message"),
-        [
-            ("2,3", "packed_loss_mask and the tokens differ in length.*expected 7, found 5"),
-            ("2,x", "packed_loss_mask does not say which tokens count.*'2,x'"),
-            (None, "does not say which tokens count"),
-            ("9,-2", "does not say"),
-            ("", "does not say"),
-        ],
+        ("packed", "found"), [("2,3", "5"), ("2,x", "'2,x'"), (None, "None"), ("9,-2", "'9,-2'"), ("", "''")]
     )
-    def test_masks_that_do_not_fit(self, tmp_path, packed, message):
+    def test_masks_that_do_not_fit(self, tmp_path, packed, found):
         save(tmp_path / "x.pt", formats.torchspec_record(sequence(7), "x") | {"packed_loss_mask": packed})
-        with pytest.raises(WiringError, match=rf"x\.pt: .*{message}"):
-            open_states(tmp_path, hidden_size=WIDTH)
+        error = refusal(tmp_path)
+        assert (error.code, error.where, error.found) == ("state-field-invalid", str(tmp_path / "x.pt"), found)
 
     def test_logits_are_no_last_hidden_state(self, tmp_path):
         record = formats.torchspec_record(sequence(7), "x", last="target") | {"target": torch.ones(1, 7, 50)}
-        with pytest.raises(WiringError, match=r"target has the wrong shape \(expected \[7, 4\], found \[7, 50\]"):
-            open_states(save(tmp_path / "x.pt", record), hidden_size=WIDTH)
+        error = refusal(save(tmp_path / "x.pt", record))
+        assert error.code == "state-field-invalid" and error.problem.startswith("target ")
+        assert (error.expected, error.found) == ("shape [7, 4]", "[1, 7, 50]")
 
 
 PEAK = """
@@ -302,7 +291,7 @@ import torch
 from wiring.checkpoints.states import open_states
 
 def peak():
-    # what getrusage says starts from the peak of the process that started this one, where there is /proc this does not
+    # the value of getrusage includes the peak of the parent process; /proc does not
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

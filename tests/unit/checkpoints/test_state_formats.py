@@ -1,5 +1,6 @@
-"""Every trainer's training states come out as one kind of sample: the same numbers, and what is known of them."""
+"""Training states of every trainer are read as the same samples; fields that do not fit are named."""
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import state_formats as formats
 import torch
 from safetensors.torch import save_file
 from state_formats import WRITERS, save, sequence
+from test_state_folders import refusal
 
-from wiring.checkpoints.states import open_states, write_sidecar
+from wiring.checkpoints.states import open_states, write_sidecar, write_state
 from wiring.errors import WiringError
 
 WIDTH = 4
@@ -167,14 +169,12 @@ def test_states_saved_in_eight_bits_are_scaled_per_token(tmp_path):
         for slot in range(3):
             assert torch.allclose(sample.states[token, slot], saved.states[token, slot], rtol=0.08, atol=0.01)
     save_file(payload | {"hidden_states_scales": scales[:, 0, 0]}, folder / "hidden_states" / "hs_0.safetensors")
-    with pytest.raises(
-        WiringError, match=r"hidden_states_scales has the wrong shape \(expected \[5, 1, 1\], found \[5\]"
-    ):
-        open_states(folder, hidden_size=WIDTH)
+    error = refusal(folder)
+    assert (error.code, error.expected, error.found) == ("state-field-invalid", "shape [5, 1, 1]", "[5]")
 
 
 @pytest.mark.parametrize("name", ["specforge", "speculators", "torchspec", "modelopt"])
-def test_boundaries_written_beside_the_data(tmp_path, name):
+def test_boundaries_in_the_folder_of_the_data(tmp_path, name):
     folder = WRITERS[name].write(tmp_path / "states", sequences())
     write_sidecar(folder, (0, 3, 31))
     opened = open_states(folder, hidden_size=WIDTH)
@@ -182,57 +182,154 @@ def test_boundaries_written_beside_the_data(tmp_path, name):
     (alone,) = open_states(next(iter(opened)).source, hidden_size=WIDTH)
     assert alone.boundaries == (0, 3, 31)
     assert open_states(folder, hidden_size=WIDTH, stored=(0, 3, 31)).boundaries == (0, 3, 31)
-    with pytest.raises(WiringError, match=r"told in two ways.*\(0, 3, 31\).*boundaries\.json.*\(2, 3, 31\)"):
-        open_states(folder, hidden_size=WIDTH, stored=(2, 3, 31))
+    error = refusal(folder, stored=(2, 3, 31))
+    assert (error.code, error.found) == ("states-boundaries-contradictory", "(2, 3, 31) (the call)")
+    assert error.expected == f"(0, 3, 31) ({folder / 'boundaries.json'})"
 
 
-def test_the_norm_written_beside_the_data(tmp_path):
+def test_the_norm_in_the_folder_of_the_data(tmp_path):
     folder = WRITERS["tensorrt"].write(tmp_path / "a", sequences())
     write_sidecar(folder, (0, 3, 31), "pre")
     opened = open_states(folder, hidden_size=WIDTH)
     assert opened.norm == "pre" and {sample.norm for sample in opened} == {"pre"}
     folder = WRITERS["v1"].write(tmp_path / "b", sequences())
     write_sidecar(folder, (0, 3, 31), "post")
-    with pytest.raises(
-        WiringError, match=r'the norm.*told in two ways.*"post".*boundaries\.json.*"pre".*speculators-v1'
-    ):
-        open_states(folder, hidden_size=WIDTH, skip_bad=True)
+    error = refusal(folder, skip_bad=True)
+    assert (error.code, error.expected) == ("states-norm-contradictory", f'"post" ({folder / "boundaries.json"})')
+    assert '"pre"' in error.found
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code"),
     [
-        ("{", "cannot be read as JSON"),
-        ("[1]", "not a JSON object"),
-        ("{}", "no list of boundaries"),
-        ('{"boundaries": ["a"]}', "no list of boundaries"),
-        ('{"boundaries": [0, -3]}', "boundary -3 does not exist"),
-        ('{"boundaries": [0, 3, 31], "norm": "both"}', "no such norm"),
+        ("{", "json-unreadable"),
+        ("[1]", "json-not-an-object"),
+        ("{}", "config-field-invalid"),
+        ('{"boundaries": ["a"]}', "config-field-invalid"),
+        ('{"boundaries": []}', "sidecar-invalid"),
+        ('{"boundaries": [0, -3]}', "boundary-not-in-target"),
+        ('{"boundaries": [0, 3, 31], "norm": "both"}', "config-field-invalid"),
     ],
 )
-def test_a_sidecar_that_is_none(tmp_path, content, message):
+def test_an_invalid_sidecar(tmp_path, content, code):
     WRITERS["v0"].write(tmp_path, sequences())
     (tmp_path / "boundaries.json").write_text(content)
-    with pytest.raises(WiringError, match=rf"boundaries\.json: .*{message}"):
-        open_states(tmp_path, hidden_size=WIDTH)
+    error = refusal(tmp_path)
+    assert (error.code, error.where) == (code, str(tmp_path / "boundaries.json"))
 
 
-def test_slots_without_names_can_be_counted_but_not_chosen(tmp_path):
-    folder = open_states(WRITERS["v0"].write(tmp_path, sequences()), hidden_size=WIDTH)
-    assert folder.boundaries is None and folder.slots == 3
-    with pytest.raises(WiringError, match="nobody said which boundaries are stored.*3 states per token"):
-        next(iter(folder)).select((0, 3, 31))
+def test_boundaries_that_are_not_stored_cannot_be_selected(tmp_path):
+    folder = WRITERS["v0"].write(tmp_path, sequences())
+    unnamed = open_states(folder, hidden_size=WIDTH)
+    assert unnamed.boundaries is None and unnamed.slots == 3
+    named = open_states(folder, hidden_size=WIDTH, stored=(0, 3, 31))
+    for opened, found in ((unnamed, "3 states per token without names"), (named, "stored boundaries (0, 3, 31)")):
+        with pytest.raises(WiringError) as caught:
+            next(iter(opened)).select((3, 31, 59))
+        assert (caught.value.code, caught.value.found) == ("boundary-not-stored", found)
 
 
 def test_more_or_fewer_names_than_slots(tmp_path):
     WRITERS["v1"].write(tmp_path, sequences())
-    for skip_bad in (False, True):
-        with pytest.raises(
-            WiringError, match=r"differ in number.*expected 3 boundaries.*found \(0, 3, 31, 59\), as asked"
-        ):
-            open_states(tmp_path, hidden_size=WIDTH, stored=(0, 3, 31, 59), skip_bad=skip_bad)
-    with pytest.raises(WiringError, match=r"differ in number.*expected 3 boundaries.*found \(\), as asked"):
-        open_states(tmp_path, hidden_size=WIDTH, stored=())
+    for options in ({"stored": (0, 3, 31, 59)}, {"stored": (0, 3, 31, 59), "skip_bad": True}, {"stored": ()}):
+        error = refusal(tmp_path, **options)
+        assert (error.code, error.found) == ("states-boundaries-count", str(options["stored"]))
+        assert error.expected.startswith("3 boundaries")
     write_sidecar(tmp_path, (0, 3))
-    with pytest.raises(WiringError, match=r"differ in number.*found \(0, 3\), as .*boundaries\.json says"):
-        open_states(tmp_path, hidden_size=WIDTH)
+    assert refusal(tmp_path).code == "states-boundaries-count"
+
+
+def changed(**changes):
+    return formats.specforge_record(sequence(5)) | changes
+
+
+NAN = torch.zeros(1, 5, 12)
+NAN[0, 3, 1] = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "found"),
+    [
+        (changed(aux_hidden_state=torch.zeros(1, 5, 14)), "aux_hidden_state", "14"),
+        (changed(aux_hidden_state=torch.zeros(2, 5, 12)), "aux_hidden_state", "[2, 5, 12]"),
+        (changed(aux_hidden_state=torch.zeros(1, 5, 12).int()), "aux_hidden_state", "int32"),
+        (changed(aux_hidden_state="0.5"), "aux_hidden_state", "str"),
+        (changed(aux_hidden_state=torch.zeros(1, 6, 12)), "aux_hidden_state", "[1, 6, 12]"),
+        (changed(hidden_state=torch.zeros(1, 5, 8)), "hidden_state", "[1, 5, 8]"),
+        (changed(hidden_state=torch.zeros(1, 4, 4)), "hidden_state", "[1, 4, 4]"),
+        (changed(aux_hidden_state=NAN), "aux_hidden_state", "NaN or infinity in 1 of 5 rows, first at token 3"),
+        (changed(hidden_state=torch.full((1, 5, 4), torch.inf)), "hidden_state", None),
+        (changed(loss_mask=torch.full((5,), 2)), "loss_mask", "2"),
+        (changed(loss_mask=torch.ones(4, dtype=torch.int64)), "loss_mask", "4"),
+        (changed(input_ids=torch.tensor([1, 2, -100, 3, 4])), "input_ids", "-100"),
+        (changed(input_ids=torch.ones(5)), "input_ids", "[5] torch.float32"),
+        (formats.specforge_record(sequence(0)), "input_ids", "no ids"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(tmp_path, value, field, found):
+    error = refusal(save(tmp_path / "data_7.ckpt", value))
+    assert (error.code, error.where) == ("state-field-invalid", str(tmp_path / "data_7.ckpt"))
+    assert error.problem.split()[0] == field and (found is None or error.found == found)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "found"),
+    [
+        ({k: v for k, v in changed().items() if k != "loss_mask"}, "state-field-missing", None),
+        ({"input_ids": torch.ones(3)}, "states-format-unknown", "input_ids"),
+        ({}, "states-format-unknown", "an empty dict"),
+        ([1, 2], "states-not-a-record", "a list of 2"),
+        (torch.ones(3), "states-not-a-record", "Tensor"),
+    ],
+)
+def test_a_record_of_no_format_is_refused(tmp_path, value, code, found):
+    error = refusal(save(tmp_path / "data_7.ckpt", value))
+    assert (error.code, error.where) == (code, str(tmp_path / "data_7.ckpt"))
+    assert found is None or error.found == found
+
+
+def test_token_ids_are_checked_against_a_vocabulary(tmp_path):
+    save(tmp_path / "a.ckpt", changed(input_ids=torch.tensor([0, 7, 1, 2, 3])))
+    assert len(list(open_states(tmp_path, hidden_size=WIDTH, vocab_size=8))) == 1
+    error = refusal(tmp_path, vocab_size=7)
+    assert (error.code, error.expected, error.found) == ("states-token-outside-vocabulary", "0..6", "7")
+
+
+@pytest.mark.parametrize("suffix", [".ckpt", ".ckpt.gz"])
+def test_what_is_written_is_what_the_trainer_reads(tmp_path, suffix):
+    saved, raw = sequence(6), formats.specforge_record(sequence(6))
+    raw["loss_mask"][4:] = 0  # padding is kept
+    paths = [tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"]
+    for path in paths:
+        write_state(path, raw["input_ids"], raw["loss_mask"].bool(), saved.states, saved.last)
+    with (gzip.open if suffix.endswith("gz") else open)(paths[0], "rb") as file:
+        again = torch.load(file, weights_only=True)
+    assert again.keys() == raw.keys()
+    for key, value in raw.items():
+        assert torch.equal(again[key], value) and again[key].dtype == value.dtype, key
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert sorted(tmp_path.iterdir()) == paths
+    (sample, _) = open_states(tmp_path, hidden_size=WIDTH)
+    assert sample.loss_mask.tolist() == raw["loss_mask"].tolist()
+
+
+class Trap:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (Path(self.path),))
+
+
+@pytest.mark.parametrize("name", ["data_0.ckpt", "data_0.ckpt.gz", "old"])
+def test_pickled_objects_are_not_opened(tmp_path, name):
+    sprung, path = tmp_path / "sprung", tmp_path / "data_0.ckpt"
+    value = changed(extra=Trap(sprung))
+    if name == "old":
+        torch.save(value, path, _use_new_zipfile_serialization=False)
+    else:
+        path = save(tmp_path / name, value)
+    assert refusal(path).code == "file-holds-objects"
+    assert not sprung.exists()

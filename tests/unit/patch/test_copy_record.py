@@ -100,11 +100,14 @@ def test_an_older_record_holds_no_layout_and_a_spoilt_one_is_told(tmp_path):
     marker.write_text(json.dumps(old))
     assert read(folder).trained.layout == (1, 4, 32) and not read(folder).trained.certain
     marker.write_text(json.dumps(old | {"layout": ["a"]}))
-    with pytest.raises(WiringError, match=rf"{MARKER}, field layout.*wiring patch apply"):
+    with pytest.raises(WiringError) as caught:
         read(folder)
+    assert (caught.value.code, caught.value.where) == ("config-field-invalid", str(marker))
+    assert caught.value.problem.startswith("layout.0 ")
     marker.write_text("{")
-    with pytest.raises(WiringError, match="record of this cured copy cannot be read"):
+    with pytest.raises(WiringError) as caught:
         read(folder)
+    assert (caught.value.code, caught.value.where) == ("json-unreadable", str(marker))
 
 
 @pytest.fixture

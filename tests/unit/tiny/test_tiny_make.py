@@ -10,7 +10,7 @@ from tiny.export import load_target
 from tiny.prompts import draw_prompts, greedy, varied_prompts
 
 from wiring.checkpoints.draft_files import read_draft
-from wiring.checkpoints.states import iter_states, open_states
+from wiring.checkpoints.states import open_states
 from wiring.checkpoints.target_files import read_target_config
 from wiring.model.target_reference import ReferenceTarget
 
@@ -27,7 +27,7 @@ def test_every_file_is_there_and_reads_back(made):
     draft = read_draft(made / "draft")
     assert draft.tensors["fc.weight"].shape == (64, 192)
     assert draft.tensors["d2t"].dtype == torch.int64 and draft.tensors["t2d"].dtype == torch.bool
-    samples = list(iter_states(made / "states", (0, 3, 31, 59), 64))
+    samples = list(open_states(made / "states", hidden_size=64, stored=(0, 3, 31, 59)))
     assert [sample.tokens.shape for sample in samples] == [(64,), (64,)]
     states = open_states(made / "states", hidden_size=64)  # without being told what the slots hold
     assert (states.boundaries, states.norm, states.format) == ((0, 3, 31, 59), "post", "specforge")
@@ -39,7 +39,7 @@ def test_every_file_is_there_and_reads_back(made):
 
 
 def test_saved_states_are_what_transformers_computes_from_the_written_target(made):
-    sample = next(iter_states(made / "states", (0, 3, 31, 59), 64))
+    sample = next(iter(open_states(made / "states", hidden_size=64, stored=(0, 3, 31, 59))))
     theirs = ReferenceTarget.load(made / "target").forward(sample.tokens[None])
     for slot, boundary in enumerate(sample.boundaries):
         expected = theirs.boundaries[boundary, 0]

@@ -13,7 +13,7 @@ from tiny.prompts import draw_prompts, greedy
 
 from wiring.accuracy.evaluation import accuracy_by_depth
 from wiring.checkpoints.draft_files import read_draft
-from wiring.checkpoints.states import iter_states
+from wiring.checkpoints.states import open_states
 from wiring.checkpoints.target_files import read_target_config, read_tensor
 from wiring.engines.resolve import served_layout
 from wiring.model.eagle3 import Eagle3Draft
@@ -30,7 +30,7 @@ def manifest(pair_folder):
 
 @pytest.fixture(scope="module")
 def samples(pair_folder):
-    return list(iter_states(pair_folder / "states", (0, 3, 31, 59), 64))
+    return list(open_states(pair_folder / "states", hidden_size=64, stored=(0, 3, 31, 59)))
 
 
 @pytest.fixture(scope="module")

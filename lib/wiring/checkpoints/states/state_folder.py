@@ -1,4 +1,4 @@
-"""A path with training states as samples, read one at a time and again as often as asked."""
+"""Open a path with training states as samples, which are read one at a time and can be iterated repeatedly."""
 
 from __future__ import annotations
 
@@ -6,21 +6,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from wiring.checkpoints.file_loading import load_torch, open_safetensors
 from wiring.checkpoints.states.dataset_rows import Rows
-from wiring.checkpoints.states.sidecar import Sidecar, find_sidecar
+from wiring.checkpoints.states.state_fields import AGAIN
 from wiring.checkpoints.states.state_formats import stacked_sample, to_sample
-from wiring.checkpoints.states.state_listing import Contradiction, Listing, list_states, mixed, row_number
-from wiring.checkpoints.states.state_loading import load_safetensors, load_torch
+from wiring.checkpoints.states.state_listing import (
+    SIDECAR,
+    ContradictoryStates,
+    Listing,
+    find_sidecar,
+    list_states,
+    mixed,
+    row_number,
+)
 from wiring.checkpoints.states.state_sample import Norm, Skipped, StateSample
 from wiring.errors import WiringError
 from wiring.layers import Layout, check_layout
 
-_TRIED = 16  # good files that are looked at for one as wide as the named boundaries, where bad ones are skipped
+_TRIED = 16  # with skip_bad, good files that are searched for one with as many slots as boundaries are named
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What all files of a folder must share, and the file that set it."""
+    """What all files of a folder must share, and the first file."""
 
     format: str
     slots: int
@@ -29,27 +37,26 @@ class _Kind:
 
 
 class StateFolder:
-    """The samples below `path`; each iteration reads the files anew, one sample in memory at a time.
+    """The samples below `path`; each iteration reads the files again, one sample in memory at a time.
 
-    `format`, `slots` (stored states per token) and `norm` are those of all samples; `boundaries` names the slots, or
-    is None where nobody said; `skipped` is what the latest iteration left out; `len` counts the files, bad ones too.
-    Iterating raises WiringError for the first bad file, or, with `skip_bad`, when not one file is good; two formats
-    or two norms in one folder are an error either way.
+    `format`, `slots` (stored states per token) and `norm` are those of all samples; `boundaries` names the slots, None
+    if unknown; `skipped` lists what the latest iteration left out; `len` counts all files, bad ones too. Iterating
+    raises WiringError for the first bad file, or, with `skip_bad`, if no file is good; two formats or two norms in one
+    folder are an error either way. Made by `open_states`.
     """
 
     def __init__(
         self,
         listing: Listing,
         hidden_size: int,
-        stored: Layout | None,
-        sidecar: Sidecar | None,
+        boundaries: Layout | None,
+        recorded_norm: tuple[Path, Norm] | None,
         skip_bad: bool,
         vocab_size: int | None,
     ):
-        self.path, self.hidden_size, self.skip_bad = listing.path, hidden_size, skip_bad
-        self.boundaries: Layout | None = stored if stored is not None else sidecar.boundaries if sidecar else None
+        self.path, self.hidden_size, self.skip_bad, self.boundaries = listing.path, hidden_size, skip_bad, boundaries
+        self._listing, self._recorded_norm, self._vocab_size = listing, recorded_norm, vocab_size
         self.skipped: list[Skipped] = []
-        self._listing, self._sidecar, self._vocab_size = listing, sidecar, vocab_size
         self._kind = self._first_kind()
         self.format, self.slots, self.norm = self._kind.format, self._kind.slots, self._kind.norm
         self.skipped = []
@@ -61,69 +68,73 @@ class StateFolder:
         return self._samples(self._kind)
 
     def _samples(self, kind: _Kind | None) -> Iterator[StateSample]:
-        """The good samples in order; without a `kind`, whatever their width."""
+        """Yield the good samples in order; without a `kind`, with any number of slots."""
         skipped: list[Skipped] = []
         self.skipped = skipped
         read = _reader(self._listing, self.hidden_size)
         first_error, good = None, 0
-        steps: list[WiringError | Path] = [*self._listing.problems, *self._listing.files]
-        for step in steps:
+        entries: list[WiringError | Path] = [*self._listing.problems, *self._listing.files]
+        for entry in entries:
             try:
-                if isinstance(step, WiringError):
-                    raise step
-                sample = self._finished(read(step), kind)
+                if isinstance(entry, WiringError):
+                    raise entry
+                sample = self._checked(read(entry), kind)
             except WiringError as error:
-                if isinstance(error, Contradiction) or not self.skip_bad:
+                if isinstance(error, ContradictoryStates) or not self.skip_bad:
                     raise
                 first_error = first_error or error
-                skipped.append(Skipped(error.where or str(step), _reason(error)))
+                skipped.append(Skipped(error.where or str(entry), _reason(error)))
                 continue
             good += 1
             yield sample
-            del sample  # or it would stay in memory while the next one is read
+            del sample  # frees its memory before the next one is read
         if not good and first_error is not None:
             raise WiringError(
-                f"not one of {len(steps)} files can be used; the first: {_reason(first_error).removesuffix('.')}",
+                f"none of {len(entries)} files can be used; the first: {_reason(first_error).removesuffix('.')}",
+                code="states-all-unusable",
                 where=first_error.where,
+                remedy=AGAIN,
             )
 
-    def _finished(self, sample: StateSample, kind: _Kind | None) -> StateSample:
-        """The sample with what the sidecar says, if it is of the folder's kind."""
-        said = self._sidecar.norm if self._sidecar else None
-        if said and sample.norm not in (said, "undecided"):
-            raise Contradiction(
-                "the norm of the last hidden state is told in two ways",
-                where=sample.source,
-                expected=f'"{said}" ({self._sidecar.path})',
-                found=f'"{sample.norm}" (the format, {sample.format})',
-                remedy="Correct the first",
-            )
+    def _checked(self, sample: StateSample, kind: _Kind | None) -> StateSample:
+        """Return the sample with boundaries and the recorded norm. Raises WiringError if it does not fit the folder."""
+        if self._recorded_norm is not None:
+            place, norm = self._recorded_norm
+            if sample.norm not in (norm, "undecided"):
+                raise ContradictoryStates(
+                    "two sources state different norms of the last hidden state",
+                    code="states-norm-contradictory",
+                    where=sample.source,
+                    expected=f'"{norm}" ({place})',
+                    found=f'"{sample.norm}" (the format, {sample.format})',
+                    remedy="Correct the first",
+                )
+            sample = replace(sample, norm=norm)
         if self._vocab_size is not None and int(sample.tokens.max()) >= self._vocab_size:
             raise WiringError(
                 "a token id is outside the target's vocabulary",
+                code="states-token-outside-vocabulary",
                 where=sample.source,
                 expected=f"0..{self._vocab_size - 1}",
                 found=int(sample.tokens.max()),
                 remedy="The states belong to another target or tokenizer",
             )
-        sample = replace(sample, norm=said or sample.norm, boundaries=self.boundaries)
-        if kind is None:
-            return sample
-        if sample.format != kind.format:
+        if kind is not None and sample.format != kind.format:
             raise mixed(kind.source, kind.format, sample.source, sample.format)
-        if sample.norm != kind.norm:
+        if kind is not None and sample.norm != kind.norm:
             raise mixed(kind.source, f"{kind.norm}-norm", sample.source, f"{sample.norm}-norm")
-        if sample.states.shape[1] != kind.slots:
+        if kind is not None and sample.states.shape[1] != kind.slots:
             raise WiringError(
-                "the file is of another width than the others",
+                "the file has another number of states than the others",
+                code="states-slots-differ",
                 where=sample.source,
                 expected=f"{kind.slots} states per token, as in {kind.source}",
                 found=f"{sample.states.shape[1]} states",
             )
-        return sample
+        return replace(sample, boundaries=self.boundaries)
 
     def _first_kind(self) -> _Kind:
-        """Read the first good file that the named boundaries fit."""
+        """Read the first good file that has as many slots as boundaries are named."""
         unfit: _Kind | None = None
         for tried, sample in enumerate(self._samples(None), 1):
             kind = _Kind(sample.format, sample.states.shape[1], sample.norm, sample.source)
@@ -132,16 +143,15 @@ class StateFolder:
             unfit = unfit or kind
             if not self.skip_bad or tried == _TRIED:
                 break
-        if unfit is None:
-            raise WiringError("no training states here", where=self.path)
-        said = "as asked" if self._sidecar is None else f"as {self._sidecar.path} says"
+        assert unfit is not None, "list_states refuses an empty folder, and _samples one without a good file"
         raise WiringError(
             "the stored states and the boundaries named for them differ in number",
+            code="states-boundaries-count",
             where=unfit.source,
             expected=f"{unfit.slots} boundaries, slot by slot: the file ({unfit.format}) holds {unfit.slots} states of "
             f"width {self.hidden_size} per token",
-            found=f"{self.boundaries}, {said}",
-            remedy="Say which boundaries the file holds",
+            found=self.boundaries,
+            remedy=f"Name the boundaries that the file holds, in the call or in {SIDECAR}",
         )
 
 
@@ -153,55 +163,47 @@ def open_states(
     skip_bad: bool = False,
     vocab_size: int | None = None,
 ) -> StateFolder:
-    """Open a folder of training states, or one file, of any trainer; the format is told by the content.
+    """Open a folder of training states, or one file, of any trainer; the format is detected from the content.
 
-    `hidden_size` is the target's width; `stored` names the boundary of each stored slot, which else comes from a
-    `boundaries.json` beside the data; with `vocab_size`, token ids are held against it. With `skip_bad`, files that
-    cannot be used are left out and counted. The first good file is read at once. Raises WiringError when there is
-    none, when two formats lie together, when slots and boundaries differ in number, and when `stored` and
-    boundaries.json differ; see `StateFolder` for the rest.
+    `hidden_size` is the target's width; `stored` names the boundary in each stored slot, by default from
+    `boundaries.json`; with `vocab_size`, token ids are checked against it. With `skip_bad`, files that cannot be used
+    are left out and counted. The first good file is read at once. Raises WiringError if there is none, if files of two
+    formats are mixed, if slots and boundaries differ in number, and if `stored` and boundaries.json differ; see
+    `StateFolder` for the rest.
     """
-    listing, sidecar = list_states(path), find_sidecar(Path(path))
+    listing, found = list_states(path), find_sidecar(Path(path))
     layout = tuple(stored) if stored is not None else None
-    if layout is not None:
-        check_layout(layout)
-    if layout is not None and sidecar is not None and layout != sidecar.boundaries:
+    check_layout(layout or ())
+    if layout is not None and found is not None and layout != found[1].boundaries:
         raise WiringError(
-            "the stored boundaries are told in two ways",
+            "two sources state different stored boundaries",
+            code="states-boundaries-contradictory",
             where=path,
-            expected=f"{sidecar.boundaries} ({sidecar.path})",
-            found=f"{layout}, as asked",
-            remedy=f"Ask for the former, or correct {sidecar.path.name}",
+            expected=f"{found[1].boundaries} ({found[0]})",
+            found=f"{layout} (the call)",
+            remedy=f"Pass the former, or correct {SIDECAR}",
         )
-    return StateFolder(listing, hidden_size, layout, sidecar, skip_bad, vocab_size)
-
-
-def iter_states(folder: str | Path, boundaries: Sequence[int], hidden_size: int) -> Iterator[StateSample]:
-    """Stream the samples of `folder` in the order of their numbers; see `open_states` for arguments and errors."""
-    return iter(open_states(folder, hidden_size=hidden_size, stored=boundaries))
-
-
-def read_state(path: str | Path, boundaries: Sequence[int], hidden_size: int) -> StateSample:
-    """Read one file; see `open_states`."""
-    return next(iter_states(path, boundaries, hidden_size))
+    norm = (found[0], found[1].norm) if found is not None and found[1].norm is not None else None
+    boundaries = layout if layout is not None or found is None else found[1].boundaries
+    return StateFolder(listing, hidden_size, boundaries, norm, skip_bad, vocab_size)
 
 
 def _reader(listing: Listing, hidden_size: int) -> Callable[[Path], StateSample]:
-    if listing.dataset is not None:
-        rows = Rows(listing.dataset)
-
-        def read_row(path: Path) -> StateSample:
-            tokens, mask = rows.row(row_number(path))
-            return stacked_sample(load_safetensors(path), tokens, mask, path, hidden_size)
-
-        return read_row
+    """Return the function that reads one file of the listing."""
+    rows = Rows(listing.dataset) if listing.dataset is not None else None
 
     def read(path: Path) -> StateSample:
-        record = load_torch(path)
+        if rows is not None:
+            tokens, mask = rows.row(row_number(path))
+            with open_safetensors(path, AGAIN) as reader:
+                record = {name: reader.get_tensor(name) for name in reader.keys()}  # noqa: SIM118
+            return stacked_sample(record, tokens, mask, path, hidden_size)
+        record = load_torch(path, AGAIN)
         wanted = listing.ids.get(path)
         if wanted is not None and isinstance(record, dict) and str(record.get("data_id", wanted)) != wanted:
             raise WiringError(
-                "the sample is another one than the manifest says",
+                "the file holds another sample than the manifest names",
+                code="states-of-another-sample",
                 where=path,
                 expected=f"data_id {wanted}",
                 found=record["data_id"],

@@ -1,31 +1,56 @@
-"""Which files of a path are training states, in which order; the folder is walked once and nothing big is opened."""
+"""List the files of training states in a folder, in order, and read what the folder records about them.
+
+The folder is walked once, and no file of states is opened. `boundaries.json` in the folder (the sidecar) names the
+boundary in each stored slot, which no trainer writes down.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wiring.checkpoints.states.dataset_rows import STATE
-from wiring.checkpoints.tensor_files import read_json
-from wiring.errors import WiringError
+from pydantic import BaseModel, ConfigDict
 
-SUFFIXES = (".ckpt", ".ckpt.gz", ".pt", ".pt.gz")
-# what trainers put beside their states: vocabulary maps, token counts, the trainer's own state
-_BESIDE = {"vocab_mapping.pt", "token_freq.pt", "d2t.pt", "t2d.pt", "training_state.pt"}
+from wiring.checkpoints.atomic import write_json
+from wiring.checkpoints.config_fields import read_fields
+from wiring.checkpoints.file_loading import read_json
+from wiring.checkpoints.states.dataset_rows import STATE
+from wiring.checkpoints.states.state_sample import Norm
+from wiring.errors import WiringError
+from wiring.layers import Layout, check_layout
+
+SIDECAR = "boundaries.json"
+_SUFFIXES = (".ckpt", ".ckpt.gz", ".pt", ".pt.gz")
+# Files that trainers put next to their states: vocabulary maps, token counts, the trainer's own state.
+_OTHER_FILES = {"vocab_mapping.pt", "token_freq.pt", "d2t.pt", "t2d.pt", "training_state.pt"}
 _ROW = re.compile(r"hs_(\d+)\.safetensors")
+_INNER = re.compile(r"rows_\d+-\d+|samples|hidden_states")  # folders that trainers put inside the folder of states
 _TORCHSPEC, _MANIFEST = "dataset.json", "manifest.jsonl"
+
+
+class ContradictoryStates(WiringError):
+    """Two statements about one folder that exclude each other; never skipped, because either may be meant."""
+
+
+class Sidecar(BaseModel):
+    """The content of boundaries.json; `norm` is None if it does not state the norm of the last hidden state."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    boundaries: Layout
+    norm: Norm | None = None
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of `path`. `dataset` is the folder of the Arrow rows that current speculators' files belong to.
+    """The files of `path`, and what the folder records.
 
-    `ids` are the data ids by file and `prenorm` the norm that TorchSpec wrote down; `problems` are files that could
-    not even be listed.
+    `dataset` is the folder of the Arrow rows of current speculators. `ids` are data ids by file and `prenorm` the norm
+    flag, both from TorchSpec. `problems` are files that could not be listed.
     """
 
     path: Path
@@ -36,27 +61,65 @@ class Listing:
     problems: tuple[WiringError, ...] = ()
 
 
-def list_states(path: str | Path) -> Listing:
-    """List a folder of training states, or one file, by number (data_2 before data_10; TorchSpec: as written).
+def write_sidecar(folder: str | Path, boundaries: Sequence[int], norm: Norm | None = None) -> Path:
+    """Name the stored slots of the training states in `folder`, and the norm of the last hidden state if known."""
+    return write_json(Path(folder) / SIDECAR, {"boundaries": list(boundaries)} | ({"norm": norm} if norm else {}))
 
-    Raises WiringError when there is nothing, or when two formats lie in one folder.
+
+def find_sidecar(path: Path) -> tuple[Path, Sidecar] | None:
+    """Return path and content of the sidecar of a folder of states or of one of its files; None if there is none.
+
+    Raises WiringError if the file is not {"boundaries": [0, 3, 31], "norm": "post" or "pre"}.
+    """
+    folder = path if path.is_dir() else path.parent
+    folders = [folder, folder.parent] if _INNER.fullmatch(folder.name) else [folder]
+    place = next((folder / SIDECAR for folder in folders if (folder / SIDECAR).exists()), None)
+    if place is None:
+        return None
+    held = read_fields(Sidecar, read_json(place, "the list of stored boundaries"), place)
+    if not held.boundaries or held.norm == "undecided":
+        raise WiringError(
+            "the list of stored boundaries is empty, or its norm is unknown",
+            code="sidecar-invalid",
+            where=place,
+            expected='{"boundaries": [0, 3, 31], "norm": "post" or "pre"}',
+            found=held.model_dump(),
+        )
+    check_layout(held.boundaries, where=place)
+    return place, held
+
+
+def list_states(path: str | Path) -> Listing:
+    """List a folder of training states, or one file, by number (data_2 before data_10; TorchSpec: in saved order).
+
+    Raises WiringError if there is nothing, or if files of two formats are in one folder.
     """
     path = Path(path)
     if path.is_file():
-        return _one(path)
+        return _one_file(path)
     if not path.exists():
-        raise WiringError("the folder of training states does not exist", where=path, remedy="Check the path")
-    root = path.parent if _is_root(path.parent) and path.name in ("samples", "hidden_states") else path
+        raise WiringError(
+            "the folder of training states does not exist",
+            code="states-folder-missing",
+            where=path,
+            remedy="Check the path",
+        )
+    parent_is_root = (path.parent / STATE).exists() or _is_torchspec(path.parent)
+    root = path.parent if parent_is_root and path.name in ("samples", "hidden_states") else path
     if (root / "dataset_dict.json").exists():
-        raise WiringError("several splits of a dataset lie here", where=root, remedy="Name the folder of one split")
+        raise WiringError(
+            "the folder holds several splits of a dataset",
+            code="states-several-splits",
+            where=root,
+            remedy="Name the folder of one split",
+        )
     files = sorted(_walk(root), key=lambda file: _natural(str(file.relative_to(root))))
     rows = [file for file in files if _ROW.fullmatch(file.name)]
     others = [file for file in files if not _ROW.fullmatch(file.name)]
-    torchspec = _is_torchspec(root)
-    if rows and others:
-        raise mixed(rows[0], "speculators", others[0], "a file of another trainer")
-    if (root / STATE).exists() and (torchspec or others):
-        raise mixed(root / STATE, "speculators", root / _TORCHSPEC if torchspec else others[0], "another trainer's")
+    torchspec, prepared = _is_torchspec(root), (root / STATE).exists()
+    if (rows or prepared) and (others or torchspec):
+        other = others[0] if others else root / _TORCHSPEC
+        raise mixed(rows[0] if rows else root / STATE, "speculators", other, "from another trainer")
     if torchspec:
         listing = _manifest(root)
     else:
@@ -64,53 +127,46 @@ def list_states(path: str | Path) -> Listing:
     if not listing.files and not listing.problems:
         raise WiringError(
             "no training states here",
+            code="states-missing",
             where=path,
             expected="rows_*/data_*.ckpt or .ckpt.gz, *.pt, hidden_states/hs_*.safetensors, or manifest.jsonl",
-            remedy="A dataset was prepared here, but no hidden states were generated"
-            if (root / STATE).exists()
-            else "",
+            found="a prepared dataset without hidden states" if prepared else "",
+            remedy="Generate the hidden states" if prepared else "Check the path",
         )
     return listing
 
 
-def state_files(folder: str | Path) -> list[Path]:
-    """Every file of training states below `folder`, in order; see `list_states`."""
-    return list(list_states(folder).files)
-
-
 def row_number(file: Path) -> int:
-    """The dataset row of hs_{row}.safetensors. Raises WiringError for another name."""
+    """Return the dataset row of hs_{row}.safetensors. Raises WiringError for another name."""
     match = _ROW.fullmatch(file.name)
     if not match:
         raise WiringError(
-            "the name does not say which row of the dataset this is", where=file, expected="hs_<row>.safetensors"
+            "the name does not contain the row of the dataset",
+            code="states-name-without-row",
+            where=file,
+            expected="hs_<row>.safetensors",
         )
     return int(match[1])
 
 
-def mixed(one: object, one_kind: str, other: object, other_kind: str) -> WiringError:
-    """The error for two formats in one folder."""
-    return Contradiction(
-        f"training states of different kinds lie together: {one} is {one_kind}, {other} is {other_kind}",
+def mixed(one: object, one_format: str, other: object, other_format: str) -> ContradictoryStates:
+    """Return the error for two formats in one folder."""
+    return ContradictoryStates(
+        "one folder holds training states of different formats",
+        code="states-formats-mixed",
+        where=other,
+        expected=f"{one_format} as {one}",
+        found=other_format,
         remedy="Give each its own folder, and name one",
     )
 
 
-class Contradiction(WiringError):
-    """Two statements about one folder that cannot both hold: never skipped, for nobody can say which one is meant."""
-
-
-def _one(path: Path) -> Listing:
+def _one_file(path: Path) -> Listing:
     if path.name.endswith(".safetensors"):
         return Listing(path, (path,), _dataset_of(path))
     root = path.parent.parent
-    if path.parent.name == "samples" and _is_torchspec(root):
-        return Listing(path, (path,), prenorm=_prenorm(root))
-    return Listing(path, (path,))
-
-
-def _is_root(folder: Path) -> bool:
-    return (folder / STATE).exists() or _is_torchspec(folder)
+    torchspec = path.parent.name == "samples" and _is_torchspec(root)
+    return Listing(path, (path,), prenorm=_prenorm(root) if torchspec else None)
 
 
 def _is_torchspec(folder: Path) -> bool:
@@ -123,26 +179,24 @@ def _dataset_of(file: Path) -> Path:
         if (folder / STATE).exists():
             return folder
     raise WiringError(
-        "the dataset that these hidden states belong to is not here, and the loss mask is in it",
+        "the dataset of these hidden states, which holds the loss mask, is missing",
+        code="states-dataset-missing",
         where=file,
         expected=f"{file.parent.parent / STATE}",
-        remedy="Put the hidden_states folder into the folder that the data was prepared in",
+        remedy="Move the hidden_states folder into the folder of the prepared data",
     )
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    seen = set()  # so that a link back up ends
+    seen = set()  # ends at a link to a parent
     for folder, inner, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
         inner[:] = [] if real in seen else [name for name in inner if not name.startswith(".")]
-        if real in seen:
-            continue
+        for name in names if real not in seen else ():
+            if not name.startswith(".") and name not in _OTHER_FILES:
+                if name.endswith(_SUFFIXES) or _ROW.fullmatch(name):
+                    yield Path(folder, name)
         seen.add(real)
-        for name in names:
-            if name.startswith(".") or name in _BESIDE:
-                continue
-            if name.endswith(SUFFIXES) or _ROW.fullmatch(name):
-                yield Path(folder, name)
 
 
 def _natural(text: str) -> list[int | str]:
@@ -151,19 +205,22 @@ def _natural(text: str) -> list[int | str]:
 
 def _prenorm(root: Path) -> bool | None:
     value = read_json(root / _TORCHSPEC, "TorchSpec's description").get("last_hidden_states_prenorm")
-    if value is not None and not isinstance(value, bool):
+    if value not in (None, True, False):
         raise WiringError(
-            "last_hidden_states_prenorm is neither true nor false", where=root / _TORCHSPEC, found=repr(value)
+            "last_hidden_states_prenorm is neither true nor false",
+            code="states-prenorm-invalid",
+            where=root / _TORCHSPEC,
+            found=repr(value),
         )
     return value
 
 
 def _manifest(root: Path) -> Listing:
-    """TorchSpec's samples of all splits, in the order in which they were saved."""
-    prenorm, manifest = _prenorm(root), root / _MANIFEST
+    """List TorchSpec's samples of all splits, in the order in which they were saved."""
     ids: dict[Path, str] = {}
     problems = []
-    for number, line in enumerate(manifest.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    lines = (root / _MANIFEST).read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -172,15 +229,15 @@ def _manifest(root: Path) -> Listing:
             inside = file.resolve().is_relative_to(root.resolve())
         except (ValueError, TypeError, KeyError):
             inside = False
-        if not inside:
-            problems.append(
-                WiringError(
-                    "this line of the manifest names no sample",
-                    where=f"{manifest}, line {number}",
-                    expected="split, data_id, and a file in this folder",
-                    found=repr(line[:80]),
-                )
-            )
+        if inside:
+            ids[file] = data_id
             continue
-        ids[file] = data_id
-    return Listing(root, tuple(ids), prenorm=prenorm, ids=ids, problems=tuple(problems))
+        problem = WiringError(
+            "this line of the manifest names no sample",
+            code="manifest-line-invalid",
+            where=f"{root / _MANIFEST}, line {number}",
+            expected="split, data_id, and a file in this folder",
+            found=repr(line[:80]),
+        )
+        problems.append(problem)
+    return Listing(root, tuple(ids), prenorm=_prenorm(root), ids=ids, problems=tuple(problems))
