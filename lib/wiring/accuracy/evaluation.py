@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wiring.accuracy import stats as intervals
+from wiring.accuracy import stats
 from wiring.accuracy.accuracy_report import AccuracyReport, DepthAccuracy, PositionAccuracy
 from wiring.accuracy.controls import AS_THEY_ARE, with_controls
 from wiring.accuracy.counting import CountingRule, counting_rule
@@ -203,15 +203,15 @@ class _Tally:
                 found=f"{len(total)} sequences",
             )
         pooled = rule.average == "pooled"
-        c, n = (correct, total) if pooled else (intervals.batches(x, trainer_batch) for x in (correct, total))
-        share = np.nan_to_num(intervals.pooled_share(c, n) if pooled else intervals.mean_share(c, n))
-        low, high = intervals.interval(c, n, pooled, seed, lambda shares: shares)
+        c, n = (correct, total) if pooled else (stats.batch_sums(x, trainer_batch) for x in (correct, total))
+        share = np.nan_to_num(stats.pooled_share(c, n) if pooled else stats.mean_share(c, n))
+        low, high = stats.share_interval(c, n, pooled, seed)
 
         def length(shares: np.ndarray) -> np.ndarray:
             shares = np.nan_to_num(shares)
             return (shares if rule.condition == "cumulative" else shares.cumprod(-1)).sum(-1)
 
-        length_low, length_high = intervals.interval(c, n, pooled, seed, length)
+        length_low, length_high = stats.share_interval(c, n, pooled, seed, length)
         one = len(c) == 1  # nothing is known of the spread: the widest bounds
         most = self.labels.max(1)
         return AccuracyReport(

@@ -1,26 +1,29 @@
-"""A/B on a running server: the same prompts under two conditions, and whether acceptance differs for real.
+"""A/B on running servers: send the same prompts under two conditions and test whether acceptance differs.
 
-What a request can choose is tried on one server (cache, batch, temperature, first round); what the server is started
-with needs a second one (`FACTORS` says which flag). Prompts alternate their order, and the cache is emptied before each
-wave, so that nothing but the factor differs.
+Factors that a request can choose are tried on one server (cache, batch, temperature, first round); factors that are
+fixed when a server starts need a second server (`FACTORS` names the flag). The order of the conditions alternates
+between prompts, and the prefix cache is emptied before each request, so only the factor differs.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 from typing import Any, Protocol
 
-from wiring.bench.acceptance_splits import Difference, Request, SplitRow, compare, from_meta, split, without_nan
+from pydantic import TypeAdapter
+
+from wiring.bench.acceptance_difference import AcceptanceDifference, Request, SplitRow, compare, from_meta, split_row
 from wiring.errors import WiringError
 
 
 class Client(Protocol):
-    """What the runner needs of a server; `wiring.server.client.ServerClient` has it."""
+    """The methods of `wiring.server.client.ServerClient` that an A/B uses."""
 
     url: str
 
@@ -33,10 +36,10 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Factor:
-    """One thing that acceptance may depend on; `condition` is its name in evidence.
+    """A factor that acceptance may depend on; `condition` is its name in evidence.
 
-    `a`, `b` say what the groups are where one server shows both. `flag`: how the second server is started where it does
-    not; the groups are then named by what the servers resolved.
+    `a`, `b` describe the groups where one server gives both. `flag`: how to start the second server otherwise; the
+    groups are then named by what the servers resolved.
     """
 
     name: str
@@ -50,7 +53,7 @@ FACTORS: Mapping[str, Factor] = {
     f.name: f
     for f in (
         Factor("flush", "cached", "cache emptied before the request", "the same prompt again, its prefix cached"),
-        Factor("batch", "batch", "one request at a time", "requests side by side"),
+        Factor("batch", "batch", "one request at a time", "concurrent requests"),
         Factor("temperature", "temperature", "temperature 0", "sampled"),
         Factor("first-round", "first_round", "later rounds", "the first round after the prefill"),
         Factor("eager", "cuda_graphs", flag="--disable-cuda-graph"),
@@ -60,7 +63,7 @@ FACTORS: Mapping[str, Factor] = {
         Factor("tree", "topk", flag="--speculative-eagle-topk N"),
     )
 }
-_RESOLVED = {  # condition -> the server's argument that holds it, and how to read it
+_RESOLVED = {  # condition -> the server argument that sets it, and how to read its value
     "cuda_graphs": ("disable_cuda_graph", lambda value: not value),
     "prefix_cache": ("disable_radix_cache", lambda value: not value),
     "chunked": ("chunked_prefill_size", lambda value: value is not None and value > 0),
@@ -71,7 +74,7 @@ _RESOLVED = {  # condition -> the server's argument that holds it, and how to re
 
 @dataclass(frozen=True)
 class Group:
-    """One side of an A/B: what it was, its acceptance, and output tokens per second of a request (median)."""
+    """One side of an A/B: its label, its acceptance, and output tokens per second of a request (median)."""
 
     label: str
     acceptance: SplitRow
@@ -80,22 +83,22 @@ class Group:
 
 @dataclass(frozen=True)
 class AbResult:
-    """Both groups of an A/B and their difference; `same_outputs`: prompts that gave the same token ids under both.
+    """Both groups of an A/B and their difference; `same_outputs`: whether each prompt gave the same ids under both.
 
-    `same_outputs` is None where the texts must differ (sampled). `notes` say what weakens the comparison.
+    `same_outputs` is None where the texts must differ (sampled). `notes` name what weakens the comparison.
     """
 
     factor: Factor
     a: Group
     b: Group
-    difference: Difference
+    difference: AcceptanceDifference
     same_outputs: tuple[bool, ...] | None
     steps: int
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict:
-        """The result for JSON; `real` is null where there are too few prompts to tell, as is what has no number."""
-        return without_nan({**asdict(self), "real": self.difference.real})
+        """Return the result as JSON data; nan becomes null, as does `real` where there are too few prompts."""
+        return json.loads(TypeAdapter(AbResult).dump_json(self)) | {"real": self.difference.real}
 
 
 @dataclass(frozen=True)
@@ -121,136 +124,134 @@ def run_ab(
     """Send every prompt under both conditions of `factor` and compare what the rounds accepted.
 
     `other` is the second server of a factor that needs one. `batch` and `temperature` are the b sides of those factors.
-    `keep_cache` leaves the prefix caches alone, for a server that serves others too: each prompt is then sent once
-    before, so that it is cached in both groups.
+    `keep_cache` leaves the prefix caches alone, for a server with other users: each prompt is then sent once before,
+    so that it is cached in both groups.
 
     Raises:
         WiringError: an unknown factor, a missing or superfluous second server, two servers that do not differ in the
             factor, a server without a draft, or answers without a histogram.
     """
     chosen = _checked(factor, other, keep_cache)
-    steps, notes = _steps(client), []
-    values: tuple[Any, Any] = (False, True)
-    sides = _Sides(client, client, new_tokens, keep_cache)
-    if other is not None:
-        values = _resolved_values(chosen, client, other)
-        steps, sides = max(steps, _steps(other)), _Sides(client, other, new_tokens, keep_cache)
-    elif chosen.name == "batch":
-        values = (1, batch)
-    elif chosen.name == "temperature":
-        values = (0.0, temperature)
-    pairs = list(_answers(chosen, sides, prompts, values, progress))
-    groups = [[_request(pair[side], chosen, values[side]) for pair in pairs] for side in (0, 1)]
+    servers = (client, other or client)
+    steps = max(_steps(server) for server in servers)
+    one_server = {"batch": (1, batch), "temperature": (0.0, temperature)}
+    values = _resolved_values(chosen, client, other) if other else one_server.get(chosen.name, (False, True))
+    pairs = list(_answers(chosen, servers, prompts, values, new_tokens, keep_cache, progress))
+    groups = [[from_meta(pair[side].meta, pair[side].prompt) for pair in pairs] for side in (0, 1)]
+    notes = _cache_notes(pairs) if chosen.name == "flush" else []
     if chosen.name == "first-round":
         groups[0] = [_without(whole, first) for whole, first in zip(*groups, strict=True)]
         notes.append("first rounds differ from later ones on a healthy server too: compare with short prompts")
-    if chosen.name == "flush":
-        notes += _cache_notes(pairs)
     difference = compare(*groups)
-    made = []
-    labels = (chosen.a, chosen.b) if other is None else tuple(f"{chosen.condition} {value}" for value in values)
-    for side, label in enumerate(labels):
-        (row,) = split(groups[side], chosen.condition, steps=steps)
-        rate = median(len(pair[side].output_ids) / pair[side].seconds for pair in pairs)
-        made.append(Group(label, row, rate))
+    labels = [f"{chosen.condition} {value}" for value in values] if other else (chosen.a, chosen.b)
+    a, b = (
+        Group(
+            labels[side],
+            split_row(groups[side], chosen.condition, values[side], steps),
+            median(len(pair[side].output_ids) / pair[side].seconds for pair in pairs),
+        )
+        for side in (0, 1)
+    )
     same = None
     if chosen.name not in ("temperature", "first-round"):
         same = tuple(a.output_ids == b.output_ids for a, b in pairs)
-    return AbResult(chosen, made[0], made[1], difference, same, steps, tuple(notes))
-
-
-@dataclass(frozen=True)
-class _Sides:
-    a: Client
-    b: Client
-    new_tokens: int
-    keep_cache: bool
-
-    def wave(self, side: int, prompts: Mapping[int, Sequence[int]], **how: Any) -> dict[int, _Answer]:
-        """Send prompts side by side to one of the servers, from an empty cache or a full one, and await all answers."""
-        client = (self.a, self.b)[side]
-        tokens = how.pop("new_tokens", self.new_tokens)
-        if not how.pop("cached", False):
-            self.prepare(client, prompts)
-
-        def one(item: tuple[int, Sequence[int]]) -> _Answer:
-            begin = time.perf_counter()
-            reply = client.generate(list(item[1]), tokens, **how)
-            return _Answer(item[0], time.perf_counter() - begin, tuple(reply.output_ids), reply.meta)
-
-        with ThreadPoolExecutor(len(prompts)) as threads:
-            return {answer.prompt: answer for answer in threads.map(one, prompts.items())}
-
-    def prepare(self, client: Client, prompts: Mapping[int, Sequence[int]]) -> None:
-        """The same cache for every wave: empty, or holding these prompts."""
-        if not self.keep_cache:
-            client.flush_cache()
-            return
-        for ids in prompts.values():
-            client.generate(list(ids), 1)
+    return AbResult(chosen, a, b, difference, same, steps, tuple(notes))
 
 
 def _answers(
     factor: Factor,
-    sides: _Sides,
+    servers: tuple[Client, Client],
     prompts: Sequence[Sequence[int]],
     values: tuple[Any, Any],
+    new_tokens: int,
+    keep_cache: bool,
     progress: Callable[[str], None],
 ) -> Iterator[tuple[_Answer, _Answer]]:
-    """For each prompt its answers under a and under b. What runs first alternates, but for the cache, which cannot."""
-    two_servers = sides.a is not sides.b
+    """Yield the answers under a and under b of each prompt; the order alternates, except for the cache."""
     width = values[1] if factor.name == "batch" else 1
     for start in range(0, len(prompts), width):
         progress(f"prompt {start + 1} of {len(prompts)}")
         numbers = range(start, min(start + width, len(prompts)))
-        wave = {n: prompts[n] for n in numbers}
-        # A last wave that is not full is filled up with other prompts, whose answers are not counted.
-        full = {**wave, **{n: prompts[n % len(prompts)] for n in range(len(prompts), start + width)}}
+        # The last batch is filled with further prompts, whose answers are not counted.
+        wave = {n: prompts[n % len(prompts)] for n in range(start, start + width)}
 
-        def under(side: int, wave: Any = wave, full: Any = full) -> dict[int, _Answer]:
-            on = side if two_servers else 0
-            if factor.name == "batch" and side == 1:
-                return sides.wave(on, full)
-            if factor.name == "batch":
-                return {n: sides.wave(on, {n: ids})[n] for n, ids in wave.items()}
-            if factor.name == "temperature":
-                return sides.wave(on, wave, temperature=values[side])
-            if factor.name == "flush" and side == 1:
-                return sides.wave(on, wave, cached=True)
-            if factor.name == "first-round" and side == 1:
-                return sides.wave(on, wave, new_tokens=2)  # the prefill's token, and one round
-            return sides.wave(on, wave)
+        def send(side: int, wave: Mapping[int, Sequence[int]] = wave) -> dict[int, _Answer]:
+            return _send(
+                servers[side],
+                wave,
+                2 if factor.name == "first-round" and side else new_tokens,  # the prefill's token, and one round
+                values[side] if factor.name == "temperature" else 0.0,
+                None if factor.name == "flush" and side else keep_cache,
+            )
 
-        order = (1, 0) if (start // width) % 2 and factor.name != "flush" else (0, 1)
-        got = {side: under(side) for side in order}
+        got = {}
+        for side in (1, 0) if (start // width) % 2 and factor.name != "flush" else (0, 1):
+            if factor.name == "batch" and side == 0:
+                got[side] = {n: send(side, {n: wave[n]})[n] for n in numbers}
+            else:
+                got[side] = send(side)
         yield from ((got[0][n], got[1][n]) for n in numbers)
 
 
+def _send(
+    client: Client, wave: Mapping[int, Sequence[int]], new_tokens: int, temperature: float, keep_cache: bool | None
+) -> dict[int, _Answer]:
+    """Send the prompts concurrently and return all answers by prompt number.
+
+    keep_cache: False empties the prefix cache first, True first sends each prompt once, None does neither.
+    """
+    if keep_cache is False:
+        client.flush_cache()
+    for ids in wave.values() if keep_cache else ():
+        client.generate(list(ids), 1)
+
+    def one(item: tuple[int, Sequence[int]]) -> _Answer:
+        begin = time.perf_counter()
+        reply = client.generate(list(item[1]), new_tokens, temperature=temperature)
+        return _Answer(item[0], time.perf_counter() - begin, tuple(reply.output_ids), reply.meta)
+
+    with ThreadPoolExecutor(len(wave)) as threads:
+        return {answer.prompt: answer for answer in threads.map(one, wave.items())}
+
+
 def _checked(name: str, other: Client | None, keep_cache: bool) -> Factor:
+    """Return the factor of this name; raise WiringError for an unknown one or the wrong number of servers."""
     if name not in FACTORS:
-        raise WiringError("no such factor", where="--factor", expected=", ".join(FACTORS), found=name)
+        raise WiringError(
+            "unknown factor", code="factor-unknown", where="--factor", expected=", ".join(FACTORS), found=name
+        )
     factor = FACTORS[name]
     if factor.flag and other is None:
         raise WiringError(
-            f"{name} is chosen when a server starts: one server cannot show both sides",
+            f"{name} is fixed when a server starts, so it needs two servers",
+            code="second-server-missing",
             where="--factor",
             expected="a second server (--against URL)",
             found="one server",
-            remedy=f"Start the same server once more, on another port, with {factor.flag}, and name it with --against",
+            remedy=f"Start the same server on another port with {factor.flag} and pass its address to --against",
         )
-    if not factor.flag and other is not None:
-        raise WiringError(f"{name} is tried on one server", where="--against", expected="nothing", found=other.url)
+    if other is not None and not factor.flag:
+        raise WiringError(
+            f"{name} is tried on one server",
+            code="second-server-unused",
+            where="--against",
+            expected="nothing",
+            found=other.url,
+        )
     if name == "flush" and keep_cache:
-        raise WiringError("flush empties the cache: that is its question", where="--keep-cache", expected="without")
+        raise WiringError(
+            "the factor flush empties the cache", code="flush-keeps-cache", where="--keep-cache", expected="no such flag"
+        )
     return factor
 
 
 def _steps(client: Client) -> int:
-    info = client.server_info()
-    steps = info.get("speculative_num_steps")
+    """Return the server's draft steps. Raises WiringError for a server without a draft."""
+    steps = client.server_info().get("speculative_num_steps")
     if not steps:
         raise WiringError(
-            "this server decodes without a draft, so there is no acceptance to compare",
+            "this server decodes without a draft",
+            code="server-without-draft",
             where=client.url,
             expected="speculative_num_steps",
             found=steps,
@@ -259,39 +260,36 @@ def _steps(client: Client) -> int:
 
 
 def _resolved_values(factor: Factor, client: Client, other: Client) -> tuple[Any, Any]:
+    """Return the factor's value on each server. Raises WiringError where they are equal."""
     name, read = _RESOLVED[factor.condition]
-    first, second = (c.server_info() for c in (client, other))
-    values = read(first.get(name)), read(second.get(name))
-    if values[0] == values[1]:
+    first, second = (read(c.server_info().get(name)) for c in (client, other))
+    if first == second:
         raise WiringError(
-            "both servers are alike in this",
+            "both servers have the same value",
+            code="servers-alike",
             where=f"{client.url} and {other.url}, {name}",
             expected="two values",
-            found=values[0],
+            found=first,
             remedy=f"Start one of them with {factor.flag}",
         )
-    return values
-
-
-def _request(answer: _Answer, factor: Factor, value: Any) -> Request:
-    return from_meta(answer.meta, answer.prompt, **{factor.condition: value})
+    return first, second
 
 
 def _without(whole: Request, first: Request) -> Request:
-    """The rounds of a request but its first."""
+    """Return a request without its first round."""
     counts = zip_longest(whole.histogram, first.histogram, fillvalue=0)
-    later = tuple(max(n - gone, 0) for n, gone in counts)
-    return Request(later, whole.prompt, {**whole.condition, "first_round": False})
+    return Request(tuple(max(n - gone, 0) for n, gone in counts), whole.prompt)
 
 
 def _cache_notes(pairs: Sequence[tuple[_Answer, _Answer]]) -> list[str]:
+    """Describe requests that found cached tokens after a flush, or none when sent again."""
     if not all("cached_tokens" in answer.meta for pair in pairs for answer in pair):
-        return ["the server does not say how much it took from its cache"]
+        return ["the server does not report how many tokens it took from its cache"]
     fresh = sum(a.meta["cached_tokens"] > 0 for a, _ in pairs)
     cold = sum(b.meta["cached_tokens"] == 0 for _, b in pairs)
     notes = []
     if fresh:
-        notes.append(f"{fresh} requests found cached tokens in a cache that was just emptied: others use this server")
+        notes.append(f"{fresh} requests found cached tokens right after a flush: the server has other users")
     if cold:
-        notes.append(f"{cold} repeated requests found nothing cached: is the prefix cache off?")
+        notes.append(f"{cold} repeated requests found nothing cached: check whether the prefix cache is off")
     return notes

@@ -106,7 +106,7 @@ def serving_accuracy(
     both = np.concatenate([np.array([right for right, _ in source]) for source in (trained, served)], 1)
     totals = np.concatenate([total, total], 1)
     shares = stats.pooled_share(both, totals)
-    low, high = stats.interval(both, totals, True, seed, lambda s: s[..., depths:] - s[..., :depths])
+    low, high = stats.share_interval(both, totals, True, seed, lambda s: s[..., depths:] - s[..., :depths])
     if len(texts) == 1:  # the spread between texts is unknown: the widest bounds
         low, high = -np.ones(depths), np.ones(depths)
     return ServingAccuracy(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import stdev
 
+from wiring.accuracy.stats import Z95, wilson_interval
 from wiring.logs.evidence import AcceptanceRecord
 
-Z95 = 1.96
 # Rows and rounds of one prompt are correlated: n of them carry the information of n / DESIGN independent ones. On other
 # prompts the factor is 4.7 and 4.8 on the two arms of data/recorded/cpu-tiny/05_measured.json (prompts resampled,
 # against rounds); on the same prompts most of it cancels.
@@ -47,18 +47,12 @@ def share(
     high: float | None = None,
     design: float = OTHER_PROMPTS,
 ) -> Bounded:
-    """Return a share with the given interval, Wilson's from `rows`, or the one assumed for a bare figure.
-
-    Wilson, E. B. (1927), "Probable inference, the law of succession, and statistical inference", JASA 22.
-    """
+    """Return a share with the given interval, Wilson's from `rows`, or the one assumed for a bare figure."""
     if low is not None and high is not None:
         return Bounded(value, low, high, True)
     if not rows:
         return Bounded(value, max(0.0, value * (1 - BARE)), min(1.0, value * (1 + BARE)), False)
-    n, z = rows / design, Z95
-    center = (value + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * sqrt(value * (1 - value) / n + z * z / (4 * n * n))
-    return Bounded(value, max(0.0, center - half), min(1.0, center + half), True)
+    return Bounded(value, *wilson_interval(value, rows / design), True)
 
 
 @dataclass(frozen=True)

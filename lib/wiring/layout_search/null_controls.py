@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wiring.accuracy.stats import RESAMPLES
+from wiring.accuracy.stats import paired_differences
 from wiring.layers import Layout
 from wiring.layout_search.data import Material
 from wiring.layout_search.layout_losses import first_step_sums
@@ -60,7 +60,7 @@ def controls(
     if len(set(layout)) > 1:
         found[PERMUTED] = _sums(draft, states.roll(-1, 0), held_out)
     found[TABLE] = _table(known, held_out, draft.config.draft_vocab_size)
-    bounds = paired(np.stack(list(found.values())), real, rows, seed)
+    bounds = paired_differences(np.stack(list(found.values())), real, rows, seed)
     return tuple(
         Control(name, float(sums.sum() / rows.sum()), *map(float, row))
         for (name, sums), row in zip(found.items(), bounds, strict=True)
@@ -81,19 +81,6 @@ def verdict(found: tuple[Control, ...]) -> tuple[bool, str]:
         f"no layout fits: on documents held out, the best one does not beat {WORDS[worst.name]} "
         f"({worst.difference:.3f} nats, {worst.low:.3f} to {worst.high:.3f})"
     )
-
-
-def paired(sums: np.ndarray, base: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
-    """Mean difference of summed losses [B, D] to `base` [D] for each counted row, and its 95 % interval: [B, 3].
-
-    Documents [D] with `rows` counted rows are drawn again with replacement, the same draw for all B.
-    """
-    documents = len(rows)
-    drawn = np.random.default_rng(seed).multinomial(documents, [1 / documents] * documents, RESAMPLES)  # [R, D]
-    apart = sums - base
-    means = (apart @ drawn.T) / (drawn @ rows)  # [B, R]
-    low, high = np.quantile(means, (0.025, 0.975), axis=1)
-    return np.stack([apart.sum(1) / rows.sum(), low, high], 1)
 
 
 def _sums(draft: Eagle3Draft, states: Tensor, material: Material) -> np.ndarray:

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wiring.accuracy.stats import paired_differences
 from wiring.errors import WiringError
 from wiring.layers import Layout
 from wiring.layout_search.coordinate_search import around, coordinate_search
 from wiring.layout_search.data import Material
 from wiring.layout_search.layout_losses import TEMPERATURE, Extent, Losses, Remembered
-from wiring.layout_search.null_controls import Control, controls, paired, verdict
+from wiring.layout_search.null_controls import Control, controls, verdict
 from wiring.layout_search.successive_halving import SHARE, Level, all_layouts, extents, levels_of, survivors
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def search(
     rows = losses.rows(losses.whole).numpy()  # [D], as all sums: the searched documents first
     ranking = tuple(
         Ranked(tuple(layout), float(one.sum() / rows.sum()), *map(float, bound), float(same.sum() / rows.sum()))
-        for layout, one, bound, same in zip(left.tolist(), sums, paired(sums, sums[0], rows, seed), plain, strict=True)
+        for layout, one, bound, same in zip(left.tolist(), sums, paired_differences(sums, sums[0], rows, seed), plain, strict=True)
     )
     chosen = tuple(left[sums[:, : len(known)].sum(1).argmin()].tolist())  # the best on the searched documents alone
     searched, others = slice(len(known)), slice(len(known), None)

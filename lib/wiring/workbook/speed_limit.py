@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wiring.bench.acceptance import acceptance
-from wiring.bench.acceptance_splits import from_trial, split
+from wiring.bench.acceptance_difference import Request, split_row
 from wiring.bench.arm_results import summarize
 from wiring.bench.measurement import Measurement
 from wiring.bench.round_cost import RoundModel, chain, fit_rounds, is_chain, priced_round
@@ -78,7 +78,7 @@ def case_limit(case: Case, measured: Measurement, costs: Measurement) -> Limit:
     work = Workload(
         measured.new_tokens, plain.prefill_s / plain.step_s, (today.prefill_s + cured.prefill_s) / 2 / plain.step_s
     )
-    (row,) = split([from_trial(t, arm=CURED) for t in measured.arm(CURED)], "arm", steps=setting.steps)
+    row = split_row([Request(t.histogram) for t in measured.arm(CURED)], "arm", CURED, setting.steps)
     ranked = outlooks(
         model,
         row.by_position,

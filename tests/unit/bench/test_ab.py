@@ -115,35 +115,30 @@ def test_eager_against_graphs_takes_two_servers():
     got = run_ab(graphs, PROMPTS, "eager", other=eager, new_tokens=24)
     assert got.difference.real and got.difference.difference > 0.3
     assert (got.a.acceptance.value, got.b.acceptance.value) == (True, False)
-    with pytest.raises(WiringError, match="chosen when a server starts.*--disable-cuda-graph.*--against"):
-        run_ab(graphs, PROMPTS, "eager")
-    with pytest.raises(WiringError, match="disable_cuda_graph: both servers are alike in this"):
-        run_ab(eager, PROMPTS, "eager", other=FakeServer(disable_cuda_graph=True))
 
 
 @pytest.mark.parametrize(
-    "factor, how, message",
+    ("server", "factor", "options", "code"),
     [
-        ("moon", {}, "no such factor.*expected flush"),
-        ("flush", {"other": FakeServer()}, "tried on one server"),
-        ("flush", {"keep_cache": True}, "--keep-cache"),
+        ({}, "moon", {}, "factor-unknown"),
+        ({}, "eager", {}, "second-server-missing"),
+        ({"disable_cuda_graph": True}, "eager", {"other": FakeServer(disable_cuda_graph=True)}, "servers-alike"),
+        ({}, "flush", {"other": FakeServer()}, "second-server-unused"),
+        ({}, "flush", {"keep_cache": True}, "flush-keeps-cache"),
+        ({"speculative_num_steps": None}, "flush", {}, "server-without-draft"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(factor, how, message):
-    with pytest.raises(WiringError, match=message):
-        run_ab(FakeServer(), PROMPTS, factor, **how)
-
-
-def test_a_server_without_a_draft_has_no_acceptance():
-    with pytest.raises(WiringError, match="without a draft"):
-        run_ab(FakeServer(speculative_num_steps=None), PROMPTS, "flush")
+def test_an_impossible_comparison_is_refused(server, factor, options, code):
+    with pytest.raises(WiringError) as error:
+        run_ab(FakeServer(**server), PROMPTS, factor, **options)
+    assert error.value.code == code
 
 
 def test_a_cache_that_is_off_is_noted():
     server = FakeServer()
     server.cache = Nothing()
     got = run_ab(server, PROMPTS, "flush", new_tokens=12)
-    assert "nothing cached" in got.notes[0] and got.difference.real is False
+    assert len(got.notes) == 1 and got.difference.real is False
 
 
 def test_every_factor_has_a_condition_that_evidence_knows():
@@ -170,10 +165,10 @@ def command(monkeypatch, tmp_path):
 
 def test_the_command_prints_both_groups_and_ends_by_what_it_found(command):
     weak = command(FakeServer(WEAK["flush"]), "--factor", "flush")
-    assert weak.exit_code == 1 and "a real difference" in weak.output and "Same text under both: 8 of 8" in weak.output
+    assert weak.exit_code == 1 and "a real difference" in weak.output and "8 of 8" in weak.output
     assert command(FakeServer(), "--factor", "flush").exit_code == 0
     few = command(FakeServer(WEAK["flush"]), "--factor", "flush", "--count", "3")
-    assert few.exit_code == 2 and "give six or more" in few.output
+    assert few.exit_code == 2
 
 
 def test_the_commands_json_is_json_and_its_acceptance_is_evidence(command):

@@ -10,7 +10,7 @@ import torch
 from tree_replay import tree_replay
 
 from wiring.accuracy.replay import states_of
-from wiring.bench.acceptance_splits import compare, from_meta, from_rounds, split
+from wiring.bench.acceptance_difference import Request, compare
 from wiring.checkpoints.draft_files import read_draft
 from wiring.checkpoints.target_files import read_tensor
 from wiring.engines.sglang import Speculation
@@ -113,22 +113,11 @@ def test_the_first_round_is_the_replays_first_round(ab, alone):
     assert found["a"]["acceptance"]["accept_length"] == pytest.approx(accept_length(later), rel=0.02)
 
 
-def test_answers_split_by_what_the_server_took_from_its_cache(chain, alone):
-    requests = []
-    for index, prompt in enumerate(alone.prompts):
-        chain.client.flush_cache()
-        requests += [from_meta(chain.client.generate(prompt, NEW).meta, index) for _ in range(2)]
-    empty, warm = split(requests, "cached", steps=CHAIN.steps)
-    assert (empty.value, warm.value) == (False, True) and empty.requests == warm.requests == COUNT
-    for row in (empty, warm):
-        assert row.accept_length == pytest.approx(accept_length(alone.rounds(CHAIN)), rel=0.01)
-
-
 def test_a_tree_is_told_from_a_chain_by_its_second_choices(ab, alone, trained_draft):
     spec = replace(ServerSpec(TINY / "target", trained_draft, TREE), seed=1)
     with start(spec, trained_draft.with_name("tree.log"), timeout_s=500) as tree:
         status, found = ab("tree", "--against", tree.url)
-    requests = [[from_rounds(rounds, index) for index, rounds in enumerate(alone.rounds(s))] for s in (CHAIN, TREE)]
+    requests = [[Request(tuple(rounds.count(a) for a in range(6)), index) for index, rounds in enumerate(alone.rounds(s))] for s in (CHAIN, TREE)]
     expected = compare(*requests)
     assert found["difference"]["difference"] == pytest.approx(expected.difference, abs=0.05) and expected.difference > 0
     assert found["real"] is expected.real and status == int(expected.real)

@@ -10,7 +10,7 @@ from wiring.errors import WiringError
 from wiring.layout_search import Material, search
 from wiring.layout_search.fc_contributions import SlotProducts
 from wiring.layout_search.layout_losses import Extent, Losses, Remembered
-from wiring.layout_search.null_controls import paired
+from wiring.accuracy.stats import paired_differences
 from wiring.layout_search.ranking import halves
 from wiring.layout_search.successive_halving import all_layouts
 from wiring.model.eagle3 import Eagle3Draft
@@ -175,7 +175,7 @@ def test_the_interval_is_that_of_documents_drawn_again():
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(400, generator=generator).double().numpy()
     apart = (torch.randn(400, generator=generator) * 3 + 0.5).double().numpy()
-    mean, low, high = paired((base + apart)[None], base, torch.ones(400).long().numpy(), 0)[0]
+    mean, low, high = paired_differences((base + apart)[None], base, torch.ones(400).long().numpy(), 0)[0]
     error = 1.96 * apart.std() / 20
     assert mean == pytest.approx(apart.mean())
     assert (low, high) == (pytest.approx(mean - error, abs=0.05), pytest.approx(mean + error, abs=0.05))

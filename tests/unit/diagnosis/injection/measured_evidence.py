@@ -24,7 +24,7 @@ from torch import Tensor
 from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.accuracy.evaluation import evaluate
 from wiring.accuracy.replay import summarize
-from wiring.bench.acceptance_splits import compare, from_rounds
+from wiring.bench.acceptance_difference import Request, compare
 from wiring.bench.text_quality import unique_share
 from wiring.capture.matching import Rows, compare_slots
 from wiring.checkpoints.states import StateSample
@@ -375,7 +375,7 @@ def _first(served: Served) -> Served:
 
 
 def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **condition: Any) -> DifferenceRecord:
-    requests = [[from_rounds(r, prompt=i) for i, r in enumerate(side[1].rounds)] for side in (a, b)]
+    requests = [[Request(tuple(np.bincount(np.array(r, int)).tolist()), i) for i, r in enumerate(side[1].rounds)] for side in (a, b)]
     found = compare(*requests)
     return DifferenceRecord(
         source=f"wiring ab, {by}",

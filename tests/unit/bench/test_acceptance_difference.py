@@ -1,4 +1,4 @@
-"""Split and compare: no effect is rarely called real, an effect is, and rounds are not taken for requests."""
+"""Comparison of two groups of requests: false positives are rare, effects are found, the unit is the request."""
 
 from itertools import combinations
 from math import comb
@@ -6,8 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from wiring.bench.acceptance_splits import Request, compare, from_meta, from_rounds, from_trial, split
-from wiring.bench.measurement import Trial
+from wiring.bench.acceptance_difference import Request, compare, from_meta, split_row
 from wiring.errors import WiringError
 
 STEPS = 4
@@ -19,8 +18,8 @@ def histogram(rng, share, rounds=13):
     return tuple(int((accepted == a).sum()) for a in range(STEPS + 1))
 
 
-def requests(rng, shares, named=True, **condition):
-    return [Request(histogram(rng, share), prompt if named else None, condition) for prompt, share in enumerate(shares)]
+def requests(rng, shares, named=True):
+    return [Request(histogram(rng, share), prompt if named else None) for prompt, share in enumerate(shares)]
 
 
 def test_a_group_without_effect_is_rarely_called_different_and_rounds_would_be_too_often():
@@ -54,11 +53,11 @@ def test_the_difference_is_of_pooled_accept_lengths():
     assert got.difference == pytest.approx(2 / 6 - 3 / 4) and (got.rounds_a, got.rounds_b) == (4, 6)
 
 
-def test_few_prompts_cannot_tell_and_say_so():
+def test_few_prompts_cannot_decide():
     a = [Request((0, 0, 0, 0, 9), p) for p in range(3)]
     b = [Request((9,), p) for p in range(3)]
     got = compare(a, b)
-    assert got.p_value == pytest.approx(2 / 8) == got.least_p and got.real is None and "too few" in str(got)
+    assert got.p_value == pytest.approx(2 / 8) == got.least_p and got.real is None
     six = compare([Request((0, 0, 0, 0, 9), p) for p in range(6)], [Request((9,), p) for p in range(6)])
     assert six.p_value == pytest.approx(2 / 64) and six.real is True
 
@@ -93,75 +92,37 @@ def test_repeats_of_a_prompt_are_one_unit():
     assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high))
 
 
-def test_a_split_has_a_row_for_each_value_with_marginals_and_conditionals():
-    rows = split(
-        [Request((1, 2, 0, 1), 0, {"cached": True}), Request((2, 2), 1, {"cached": False}), Request((9,), 2)],
-        "cached",
-        steps=3,
-    )
-    assert [(r.value, r.requests, r.rounds) for r in rows] == [(False, 1, 4), (True, 1, 4)]
-    assert rows[1].by_position == pytest.approx((3 / 4, 1 / 4, 1 / 4))
-    assert rows[1].conditional == pytest.approx((3 / 4, 1 / 3, 1.0))
-    assert rows[1].accept_length == pytest.approx(2.25) and np.isnan(rows[1].low)  # one request has no spread
-
-
-def test_lengths_go_into_buckets_named_by_their_upper_end():
-    lengths = (100, 512, 513, 9000)
-    rows = split(
-        [Request((1, n % 2), 0, {"prompt_tokens": n}) for n in lengths], "prompt_tokens", steps=1, edges=(2048, 512)
-    )
-    assert [(r.value, r.requests) for r in rows] == [(512, 2), (2048, 1), (float("inf"), 1)]
+def test_a_row_has_marginals_conditionals_and_no_interval_for_one_request():
+    row = split_row([Request((1, 2, 0, 1), 0), Request((), 1)], "cached", True, 3)
+    assert (row.by, row.value, row.requests, row.rounds) == ("cached", True, 1, 4)
+    assert row.by_position == pytest.approx((3 / 4, 1 / 4, 1 / 4))
+    assert row.conditional == pytest.approx((3 / 4, 1 / 3, 1.0))
+    assert row.accept_length == pytest.approx(2.25) and np.isnan(row.low)
 
 
 def test_the_interval_of_a_split_covers_the_truth():
     rng, hit = np.random.default_rng(4), 0
     for _ in range(60):
         # 1 + sum of E[share^k] over shares that are uniform on 0.4..0.8
-        (row,) = split(requests(rng, rng.uniform(0.4, 0.8, 20), topk=1), "topk", steps=STEPS)
+        row = split_row(requests(rng, rng.uniform(0.4, 0.8, 20)), "topk", 1, STEPS)
         truth = 1 + sum((0.8 ** (k + 1) - 0.4 ** (k + 1)) / (0.4 * (k + 1)) for k in range(1, STEPS + 1))
         hit += row.low <= truth <= row.high
     assert hit >= 50  # 57 of 60 at 95 %
 
 
-def test_nothing_to_split_or_to_compare_is_refused():
-    with pytest.raises(WiringError, match="expected batch"):
-        split([Request((1, 2))], "batch", steps=1)
-    with pytest.raises(WiringError, match="group b.*no rounds"):
+def test_a_group_without_rounds_is_refused():
+    with pytest.raises(WiringError) as error:
         compare([Request((1, 2))], [Request(())])
+    assert (error.value.code, error.value.where) == ("no-rounds", "group b")
 
 
 @pytest.mark.parametrize("name", ["spec_correct_drafts_histogram", "spec_accept_histogram"])
-def test_meta_info_of_each_release_gives_histogram_and_conditions(name):
-    got = from_meta({name: [2, 1], "cached_tokens": 7, "prompt_tokens": 9}, 3, batch=4)
-    assert got == Request((2, 1), 3, {"cached": True, "prompt_tokens": 9, "batch": 4})
-    assert (got.rounds, got.correct) == (3, 1)
+def test_meta_info_of_each_release_gives_the_histogram(name):
+    got = from_meta({name: [2, 1], "cached_tokens": 7}, 3)
+    assert got == Request((2, 1), 3) and (got.rounds, got.correct) == (3, 1)
 
 
 def test_meta_info_without_a_histogram_is_refused():
-    with pytest.raises(WiringError, match="no histogram.*found spec_verify_ct"):
+    with pytest.raises(WiringError) as error:
         from_meta({"spec_verify_ct": 3, "completion_tokens": 9})
-
-
-def test_a_replay_beside_a_server_that_serves_as_replayed_leaves_nothing():
-    replayed = [from_rounds((2, 0, 1, 3), p) for p in range(6)]
-    assert replayed[0].histogram == (1, 1, 1, 1) and from_rounds(()).rounds == 0
-    served = [Request((1, 1, 1, 1, 0), p) for p in range(6)]
-    assert compare(replayed, served).difference == 0
-    starved = compare(replayed, [Request((6, 1), p) for p in range(6)])
-    assert starved.real and starved.difference == pytest.approx(1 / 7 - 6 / 4)
-
-
-def test_a_trial_is_a_request():
-    trial = Trial(
-        arm="x",
-        prompt=2,
-        repeat=0,
-        order=0,
-        seconds=1,
-        prefill_s=0,
-        output_ids=(1,),
-        rounds=3,
-        correct_drafts=2,
-        histogram=(1, 2),
-    )
-    assert from_trial(trial, topk=1) == Request((1, 2), 2, {"topk": 1})
+    assert (error.value.code, error.value.found) == ("acceptance-histogram-missing", "spec_verify_ct")
