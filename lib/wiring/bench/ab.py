@@ -240,7 +240,10 @@ def _checked(name: str, other: Client | None, keep_cache: bool) -> Factor:
         )
     if name == "flush" and keep_cache:
         raise WiringError(
-            "the factor flush empties the cache", code="flush-keeps-cache", where="--keep-cache", expected="no such flag"
+            "the factor flush empties the cache",
+            code="flush-keeps-cache",
+            where="--keep-cache",
+            expected="no such flag",
         )
     return factor
 

@@ -119,7 +119,9 @@ def search(
     rows = losses.rows(losses.whole).numpy()  # [D], as all sums: the searched documents first
     ranking = tuple(
         Ranked(tuple(layout), float(one.sum() / rows.sum()), *map(float, bound), float(same.sum() / rows.sum()))
-        for layout, one, bound, same in zip(left.tolist(), sums, paired_differences(sums, sums[0], rows, seed), plain, strict=True)
+        for layout, one, bound, same in zip(
+            left.tolist(), sums, paired_differences(sums, sums[0], rows, seed), plain, strict=True
+        )
     )
     chosen = tuple(left[sums[:, : len(known)].sum(1).argmin()].tolist())  # the best on the searched documents alone
     searched, others = slice(len(known)), slice(len(known), None)

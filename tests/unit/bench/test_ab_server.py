@@ -117,7 +117,10 @@ def test_a_tree_is_told_from_a_chain_by_its_second_choices(ab, alone, trained_dr
     spec = replace(ServerSpec(TINY / "target", trained_draft, TREE), seed=1)
     with start(spec, trained_draft.with_name("tree.log"), timeout_s=500) as tree:
         status, found = ab("tree", "--against", tree.url)
-    requests = [[Request(tuple(rounds.count(a) for a in range(6)), index) for index, rounds in enumerate(alone.rounds(s))] for s in (CHAIN, TREE)]
+    requests = [
+        [Request(tuple(rounds.count(a) for a in range(6)), index) for index, rounds in enumerate(alone.rounds(s))]
+        for s in (CHAIN, TREE)
+    ]
     expected = compare(*requests)
     assert found["difference"]["difference"] == pytest.approx(expected.difference, abs=0.05) and expected.difference > 0
     assert found["real"] is expected.real and status == int(expected.real)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from planted_search import planted_draft, planted_material, random_stream, small_config
 
+from wiring.accuracy.stats import paired_differences
 from wiring.errors import WiringError
 from wiring.layout_search import Material, search
 from wiring.layout_search.fc_contributions import SlotProducts
 from wiring.layout_search.layout_losses import Extent, Losses, Remembered
-from wiring.accuracy.stats import paired_differences
 from wiring.layout_search.ranking import halves
 from wiring.layout_search.successive_halving import all_layouts
 from wiring.model.eagle3 import Eagle3Draft

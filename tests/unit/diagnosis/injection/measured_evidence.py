@@ -375,7 +375,10 @@ def _first(served: Served) -> Served:
 
 
 def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **condition: Any) -> DifferenceRecord:
-    requests = [[Request(tuple(np.bincount(np.array(r, int)).tolist()), i) for i, r in enumerate(side[1].rounds)] for side in (a, b)]
+    requests = [
+        [Request(tuple(np.bincount(np.array(r, int)).tolist()), i) for i, r in enumerate(side[1].rounds)]
+        for side in (a, b)
+    ]
     found = compare(*requests)
     return DifferenceRecord(
         source=f"wiring ab, {by}",
