@@ -21,7 +21,7 @@ class DraftRecord:
     """The drafts of one request in one round, as ids of the target.
 
     The draft continues row t = `position`, whose next token x_{t+1} is the target's own, `root`. `tokens` are the
-    drafts in SGLang's order, by step; `parents[i]` is the index in `tokens` of the draft before tokens[i], -1 for the root.
+    drafts in SGLang's order, by step; `parents[i]` is the index of the parent of tokens[i], -1 for the root.
     A chain (top-k 1) has parents (-1, 0, 1, ...), and tokens[k] is the proposal for x_{t+2+k}. A draft whose parent is
     not part of the tree has None. `index` counts rounds and state records of the server process together.
     """

@@ -31,6 +31,12 @@ class TargetConfig:
     vocab_size: int
     raw: dict[str, Any]
 
+    @property
+    def text(self) -> dict[str, Any]:
+        """The part of the config that describes the language model."""
+        nested = self.raw.get("text_config")
+        return nested if isinstance(nested, dict) else self.raw
+
 
 def read_target_config(folder: str | Path) -> TargetConfig:
     """Read config.json of a Hugging Face model folder; sizes may be nested in `text_config`.

@@ -8,15 +8,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from wiring.checkpoints.config_fields import check_fields
 from wiring.checkpoints.copy_record import read_copy_record
 from wiring.checkpoints.draft_config import DEFAULT_SLOTS, named_slots
 from wiring.checkpoints.file_findings import Finding
+from wiring.checkpoints.target_files import read_target_config
+from wiring.checkpoints.tensor_files import has_weights
 from wiring.engines import sglang_layers, vllm
 from wiring.engines.resolve import Engine, ServedLayout
 from wiring.errors import WiringError
 from wiring.layers import Layout, Phase, check_layout
 from wiring.lint import config_checks, layout_check, server_checks, tensor_checks
-from wiring.lint.lint_inputs import ServerView, View, read_draft_view, read_target_view
+from wiring.lint.lint_inputs import CONFIG, ServerView, View, read_draft_view
 from wiring.lint.trained_layout import TrainedLayout, given_layout, recorded_layout
 from wiring.lint.wrong_size import correct_size, wrong_size
 
@@ -134,8 +137,10 @@ def lint(
     Raises WiringError if a file is missing or damaged, or if no rule is known for the release.
     """
     draft_view, wrong = correct_size(read_draft_view(draft))
-    target_view = read_target_view(target) if target is not None else None
-    num_layers = target_view.config.num_layers if target_view else None
+    target_config = read_target_config(target) if target is not None else None
+    if target_config is not None:
+        check_fields(target_config.raw, target_config.folder / CONFIG)
+    num_layers = target_config.num_layers if target_config else None
     if trained is not None:
         check_layout(trained, num_layers)
         counts = {draft_view.slots, named_slots(draft_view.config, draft_view.producer) or DEFAULT_SLOTS} - {None}
@@ -149,12 +154,12 @@ def lint(
             )
     copy = read_copy_record(draft)
     served, unserved = layout_check.resolve_served(
-        engine, draft_view, target_view, server, embedding_plugin=embedding_plugin, engine_ids=engine_ids, copy=copy
+        engine, draft_view, target_config, server, embedding_plugin=embedding_plugin, engine_ids=engine_ids, copy=copy
     )
     known = given_layout(trained, copy) or recorded_layout(
         draft_view.config, draft_view.producer, num_layers, draft_view.slots
     )
-    findings, gaps = run_checks(View(engine, draft_view, target_view, served, unserved, known, server, wrong))
+    findings, gaps = run_checks(View(engine, draft_view, target_config, served, unserved, known, server, wrong))
     return LintResult(engine.name, engine.version or _NEWEST.get(engine.name), served, known, findings, gaps)
 
 
@@ -177,7 +182,7 @@ def _missing(view: View, need: Need) -> str:
     """Return why the view lacks an input, "" if it has it."""
     draft, target = view.draft, view.given_target
     no_target = "no target was given" if target is None else ""
-    no_tensors = "" if target is None or target.weights else "the target's folder holds no safetensors"
+    no_tensors = "" if target is None or has_weights(target.folder) else "the target's folder holds no safetensors"
     return {
         Need.SHAPE: draft.unread if draft.shape is None else "",
         Need.DRAFT_TENSORS: "the draft's folder holds no weights" if draft.tensors is None else "",

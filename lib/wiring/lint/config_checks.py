@@ -149,7 +149,7 @@ def forward_variants(view: View) -> Iterator[Finding]:
 
 def widths(view: View) -> Iterator[Finding]:
     """Report states of another width than the target's, and a shared embedding of another width than the draft."""
-    draft, width = view.draft, view.target.config.hidden_size
+    draft, width = view.draft, view.target.hidden_size
     hidden = draft.layer.get("hidden_size")
     if draft.width is not None and draft.width != width:
         where = draft.at("target_hidden_size" if draft.config.get("target_hidden_size") else "hidden_size")
@@ -163,7 +163,7 @@ def widths(view: View) -> Iterator[Finding]:
 
 def vocabulary(view: View) -> Iterator[Finding]:
     """Report a vocabulary of another size than the target's."""
-    size, expected = view.draft.layer.get("vocab_size"), view.target.config.vocab_size
+    size, expected = view.draft.layer.get("vocab_size"), view.target.vocab_size
     if size not in (None, expected):
         evidence = f"the draft's vocabulary has {size} ids, the target's {expected}"
         yield Finding(9, "error", view.draft.at("vocab_size"), evidence, _SAME_TARGET)
@@ -252,7 +252,7 @@ def quantization(view: View) -> Iterator[Finding]:
         return
     where, source = draft.at("quantization_config"), f"of method {own.get('quant_method', '?')}"
     if view.given_target is not None:
-        raw, text = view.target.config.raw, view.target.text
+        raw, text = view.target.raw, view.target.text
         source = (
             "the target's, copied"
             if own == (raw.get("quantization_config") or text.get("quantization_config"))
@@ -280,7 +280,7 @@ def dtype(view: View) -> Iterator[Finding]:
     draft, target = view.draft, view.target
     if view.given_server is not None and view.given_server.get("dtype"):
         return  # both are loaded in it
-    ours, theirs = _dtype(draft.layer, draft.config), _dtype(target.text, target.config.raw)
+    ours, theirs = _dtype(draft.layer, draft.config), _dtype(target.text, target.raw)
     if view.sglang:  # `srt/configs/model_config.py`, `_get_and_verify_dtype`: float32 and none become float16
         ours, theirs = (name if name not in (None, "float32") else "float16" for name in (ours, theirs))
     if None in (ours, theirs) or ours == theirs or ours not in DTYPES:  # `required_fields` reports the last

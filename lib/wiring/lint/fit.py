@@ -12,7 +12,7 @@ from wiring.engines.resolve import Engine, served_layout
 from wiring.engines.sglang import SUPPORTED, requested_ids
 from wiring.errors import WiringError
 from wiring.lint import config_checks, layout_check, tensor_checks
-from wiring.lint.lint_inputs import DraftView, TargetView, View
+from wiring.lint.lint_inputs import DraftView, View
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ def check_fit(
         served = served_layout("sglang", SUPPORTED, shape, draft_config)
     except WiringError:
         served = None  # no rule for the target, so the meaning of the ids is unknown
-    view = View(Engine("sglang", SUPPORTED), draft, TargetView(target, weights=False), served)
+    view = View(Engine("sglang", SUPPORTED), draft, target, served)
     problems = [Misfit("hidden size", found.evidence) for found in config_checks.widths(view) if found.kind == 3]
     problems += [Misfit("vocabulary", found.evidence) for found in config_checks.vocabulary(view)]
     if served is not None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from wiring.checkpoints.copy_record import CopyRecord
 from wiring.checkpoints.draft_config import DEFAULT_SLOTS, IDS, named_slots, recorded_ids
 from wiring.checkpoints.file_findings import Finding
+from wiring.checkpoints.target_files import TargetConfig
 from wiring.engines.resolve import Engine, Note, ServedLayout, served_layout
 from wiring.errors import WiringError
 from wiring.layers import Layout, LayoutFault, Phase, classify_layout, is_default_layout
-from wiring.lint.lint_inputs import DraftView, ServerView, TargetView, View
+from wiring.lint.lint_inputs import DraftView, ServerView, View
 
 NO_FAULT = 0  # the fault number of a note that only names a rule or an assumption
 _LAYOUT_FAULTS = tuple(LayoutFault)
@@ -22,7 +23,7 @@ _UNKNOWN = ServedLayout(None, None, None)
 def resolve_served(
     engine: Engine,
     draft: DraftView,
-    target: TargetView | None,
+    target: TargetConfig | None,
     server: ServerView | None,
     *,
     embedding_plugin: bool = False,
@@ -44,7 +45,7 @@ def resolve_served(
         layout = served_layout(
             engine.name,
             engine.version,
-            target.config.raw,
+            target.raw,
             draft.config,
             cuda_graphs=server.cuda_graphs if server else True,
             tp_size=server.tp_size if server else 1,
@@ -53,7 +54,7 @@ def resolve_served(
             engine_ids=engine_ids,
         )
     except WiringError as error:
-        if error.where != target.config.architecture:
+        if error.where != target.architecture:
             raise
         return None, str(error)
     if copy is not None and form == "plugin":
@@ -92,7 +93,7 @@ def against_trained(view: View) -> Iterator[Finding]:
     """Report phases that are served another layout than the trained one, unless the rule calls them an error."""
     trained, served = view.trained.layout, view.served or _UNKNOWN
     assert trained is not None, "needs the trained layout"
-    num_layers = view.given_target.config.num_layers if view.given_target else 0
+    num_layers = view.given_target.num_layers if view.given_target else 0
     layouts: dict[Layout, list[Phase]] = {}
     for phase in Phase:
         layout = served[phase]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +13,10 @@ from wiring.checkpoints.config_fields import check_fields
 from wiring.checkpoints.draft_config import Eagle3Config
 from wiring.checkpoints.draft_files import DraftCheckpoint, checkpoint_from
 from wiring.checkpoints.draft_producers import canonical, detect_producer
-from wiring.checkpoints.target_files import TargetConfig, read_rows, read_target_config
+from wiring.checkpoints.target_files import TargetConfig
 from wiring.checkpoints.tensor_files import has_weights, read_checkpoint, read_json, refuse_broken_link
 from wiring.engines.resolve import Engine, ServedLayout
-from wiring.errors import UnreadForward, WiringError
+from wiring.errors import UnreadForward
 from wiring.lint.trained_layout import TrainedLayout
 
 if TYPE_CHECKING:
@@ -195,24 +195,6 @@ class DraftView:
 
 
 @dataclass(frozen=True)
-class TargetView:
-    """A target's config; `weights` says whether rows of its tensors can be read."""
-
-    config: TargetConfig
-    weights: bool
-
-    @property
-    def text(self) -> Mapping[str, Any]:
-        """The part of the config that describes the language model."""
-        nested = self.config.raw.get("text_config")
-        return nested if isinstance(nested, dict) else self.config.raw
-
-    def rows(self, name: str, rows: Sequence[int]) -> Tensor:
-        """Read rows [n, H] of the embedding or the head, as stored."""
-        return read_rows(self.config.folder, name, rows)
-
-
-@dataclass(frozen=True)
 class WrongSize:
     """A size in the draft's config that its tensors contradict.
 
@@ -235,7 +217,7 @@ class View:
 
     engine: Engine
     draft: DraftView
-    given_target: TargetView | None = None
+    given_target: TargetConfig | None = None
     served: ServedLayout | None = None
     unserved: str = ""
     trained: TrainedLayout = TrainedLayout(None, "")
@@ -248,7 +230,7 @@ class View:
         return self.engine.name == "sglang"
 
     @property
-    def target(self) -> TargetView:
+    def target(self) -> TargetConfig:
         """The target, for checks that need one."""
         assert self.given_target is not None
         return self.given_target
@@ -274,14 +256,3 @@ def read_draft_view(folder: Path) -> DraftView:
         refuse_broken_link(folder)
     producer = detect_producer(config, tensors or ())
     return DraftView(folder, config, producer, tensors=tensors, files=files).interpreted()
-
-
-def read_target_view(folder: Path) -> TargetView:
-    """Read a target's config. Raises WiringError if it is missing or a field cannot be read."""
-    if not folder.is_dir():
-        raise WiringError(
-            "the target is not a folder", code="target-not-a-folder", where=folder, remedy="Check the path"
-        )
-    config = read_target_config(folder)
-    check_fields(config.raw, folder / CONFIG)
-    return TargetView(config, has_weights(folder))

@@ -65,7 +65,7 @@ def served_files(view: View) -> Iterator[Finding]:
     server = view.server
     folders = {"speculative_draft_model_path": view.draft.folder}
     if view.given_target is not None:
-        folders["model_path"] = view.target.config.folder
+        folders["model_path"] = view.target.folder
     for name, folder in folders.items():
         path = Path(str(server.get(name) or ""))
         if server.running and server.get(name) and path.is_dir() and path.resolve() != folder.resolve():

@@ -11,6 +11,7 @@ from wiring.checkpoints.draft_producers import canonical, loaded_by_sglang
 from wiring.checkpoints.file_findings import Finding
 from wiring.checkpoints.target_files import EMBEDDING as TARGET_EMBEDDING
 from wiring.checkpoints.target_files import HEAD as TARGET_HEAD
+from wiring.checkpoints.target_files import read_rows
 from wiring.checkpoints.vocabulary_map import check_vocabulary_map
 from wiring.errors import UnreadForward, WiringError
 from wiring.lint.lint_inputs import View
@@ -217,7 +218,7 @@ def embedding(view: View) -> Iterator[Finding]:
 
     SGLang serves the target's by the config (`wiring.checkpoints.draft_config`); vLLM keeps the file's if it differs.
     """
-    draft, config = view.draft, view.target.config
+    draft, config = view.draft, view.target
     own = draft.named.get(EMBEDDING)
     shape = (config.vocab_size, config.hidden_size)
     if own is None or tuple(own.shape) != shape or not bool(own.float().isfinite().all()):
@@ -236,7 +237,7 @@ def embedding(view: View) -> Iterator[Finding]:
 
 def head(view: View) -> Iterator[Finding]:
     """Report a head in the draft's file that SGLang replaces by another one."""
-    draft, config = view.draft, view.target.config
+    draft, config = view.draft, view.target
     assert draft.shape is not None, "needs the shape"
     own = draft.named.get(HEAD)
     taken = sharing(draft.shape, draft.config, "sglang", draft.named).head
@@ -261,6 +262,6 @@ def _cosine(view: View, own: Tensor, name: str) -> float:
 
     step = max(1, own.shape[0] // _SAMPLE)
     ours = own[::step].float()
-    theirs = view.target.rows(name, range(0, own.shape[0], step)).float()
+    theirs = read_rows(view.target.folder, name, range(0, own.shape[0], step)).float()
     present = (ours.norm(dim=1) != 0) | (theirs.norm(dim=1) != 0)
     return float(torch.cosine_similarity(ours, theirs, dim=1)[present].mean()) if bool(present.any()) else 1.0

@@ -44,7 +44,7 @@ def recorded_layout(
     """Return the layout that a draft's config records, in its producer's id convention.
 
     `num_layers` is the target's, None without a target; `slots` the number of states that `fc` takes, None without
-    tensors. Ids at the top level of a flat config count too: the trainer wrote them, even if no engine reads them there.
+    tensors. Ids at the top level of a flat config count too: the trainer wrote them, even if no engine reads them.
     A flat config does not name its id convention, so its layout is never certain; ids equal to the default
     boundaries (2, L//2, L-3) are taken as input ids, as SafeAILab and vLLM write them. The layout is unknown for ids at
     a place where no trainer writes them and for ids that stand for boundaries that do not exist. SafeAILab records no

@@ -60,7 +60,7 @@ def prefill(recorder, requests):
 
 
 def nodes_of(requests, nodes):
-    """Tokens, positions and states of trees of `nodes` rows: (request, first position, tokens accepted); others are rejected."""
+    """Return tokens, positions and states of chains of `nodes`: (request, first position, accepted tokens)."""
     tokens = [token for _, _, right in requests for token in right + [0] * (nodes - len(right))]
     positions = [first + i for _, first, _ in requests for i in range(nodes)]
     states = [state(first + i if i < len(right) else -1) for _, first, right in requests for i in range(nodes)]

@@ -290,7 +290,7 @@ def test_blocks_of_rows_give_the_same(monkeypatch):
     reference = stream()
     whole = compare_slots(served(reference, (3, 9)), reference)
     monkeypatch.setattr(scan, "_BLOCK_BYTES", 8 * 21 * 32 * 7)  # seven rows at a time
-    blocks = compare_slots(served(reference, (3, 9)), list(reference))  # boundaries one by one, too
+    blocks = compare_slots(served(reference, (3, 9)), reference)
     assert blocks.layout == whole.layout == (3, 9)
     for one, other in zip(whole.matches, blocks.matches, strict=True):
         assert one.errors == pytest.approx(other.errors, rel=1e-9, abs=1e-7)

@@ -98,10 +98,10 @@ def transformed(rows: Tensor, transform: str, norm: Norm | None) -> Tensor:
     return rows * norm.weight.to(rows.device, torch.float64) if norm and transform == NORMED else rows
 
 
-def scan(served: Tensor, reference: Tensor | Sequence[Tensor], partner: Sequence[Tensor], norm: Norm | None) -> Scan:
-    """Scan served [M, n, H] against reference [B, N, H] (or B tensors [N, H]) under the shifts' `partner` [M]."""
+def scan(served: Tensor, reference: Tensor, partner: Sequence[Tensor], norm: Norm | None) -> Scan:
+    """Scan served [M, n, H] against reference [B, N, H] under the shifts' `partner` [M]."""
     count, slots, width = served.shape
-    device, boundaries = reference[0].device, len(reference)
+    device, boundaries = reference.device, len(reference)
     sizes = torch.zeros(len(partner), 2, boundaries, count, dtype=torch.float64)
     cosine = torch.zeros(slots, len(partner), 2, boundaries, count, dtype=torch.float64)
     served_norm = torch.zeros(slots, count, dtype=torch.float64)
@@ -116,7 +116,7 @@ def scan(served: Tensor, reference: Tensor | Sequence[Tensor], partner: Sequence
         both = torch.cat([own, own * weight], 1)  # [m, 2n, H]
         for s, index in enumerate(partner):
             at = index[rows]
-            theirs = rows_of(reference, at.clamp_min(0)).double()  # [B, m, H]
+            theirs = reference[:, at.clamp_min(0).to(device)].double()  # [B, m, H]
             dots = torch.einsum("bmh,mkh->bmk", theirs, both).unflatten(-1, (2, slots))  # [B, m, 2, n]
             squares = theirs.square_()
             size = torch.stack([squares.sum(-1), squares @ weight.square()]).sqrt()  # [2, B, m]
@@ -125,11 +125,3 @@ def scan(served: Tensor, reference: Tensor | Sequence[Tensor], partner: Sequence
             cosine[:, s, :, :, rows] = torch.where(present, found, 0.0).cpu()
             sizes[s, :, :, rows] = torch.where(present, size, 0.0).cpu()
     return Scan(torch.stack(list(partner)), served_norm, sizes, cosine, width, norm.eps if norm else 1e-6)
-
-
-def rows_of(reference: Tensor | Sequence[Tensor], rows: Tensor) -> Tensor:
-    """Return these rows [m] of every boundary: [B, m, H]."""
-    rows = rows.to(reference[0].device)
-    if isinstance(reference, Tensor):
-        return reference[:, rows]
-    return torch.stack([boundary[rows] for boundary in reference])

@@ -7,13 +7,10 @@ Rounding and drift point along none of the steps around, a scale along all, a mi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from wiring.capture.matching.candidate_scan import rows_of
 
 # Deviations (root mean square over rows, relative) below one unit of bfloat16 may be rounding of the state itself.
 _MIN_DEVIATION = 2.0**-8
@@ -39,7 +36,7 @@ class Between:
     other: float
 
 
-def between(states: Tensor, reference: Tensor | Sequence[Tensor], partner: Tensor, nearest: int) -> Between | None:
+def between(states: Tensor, reference: Tensor, partner: Tensor, nearest: int) -> Between | None:
     """Return the step that begins or ends at boundary `nearest` and in which states [M, H] lie; None if there is none.
 
     `partner` [M] is the reference row of each state, -1 for none.
@@ -51,12 +48,12 @@ def between(states: Tensor, reference: Tensor | Sequence[Tensor], partner: Tenso
         return None  # too few other steps to compare with
     window = reference[first : last + 1]
     keep = (partner >= 0).nonzero()[:, 0]
-    device = reference[0].device
+    device = reference.device
     gram = torch.zeros(count, count, dtype=torch.float64, device=device)
     along = torch.zeros(count, dtype=torch.float64, device=device)
     total, width = 0.0, states.shape[-1]
     for rows in keep.split(_BLOCK_ROWS):
-        theirs = rows_of(window, partner[rows]).double()  # [w, m, H]
+        theirs = window[:, partner[rows].to(device)].double()  # [w, m, H]
         mine = states[rows.to(states.device)].to(device, torch.float64)
         weight = 1 / theirs[nearest - first].norm(dim=-1, keepdim=True).clamp_min(1e-300)  # [m, 1]
         deviation = ((mine - theirs[nearest - first]) * weight).flatten()

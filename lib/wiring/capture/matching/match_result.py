@@ -48,7 +48,7 @@ class SlotComparison(SlotMatch):
     """A slot's match with the statistics behind it.
 
     nearest: the best candidate's boundary, whatever the verdict; rows: number of compared rows; null_low: the error
-    that 95 % of wrong positions exceed; alike: the boundaries that the margin does not separate from the nearest, with it;
+    that 95 % of wrong positions exceed; alike: the boundaries that the margin does not separate from the nearest;
     between, share: the state is boundary between[0] plus `share` of the step to between[1]; errors: median errors
     against each boundary, at this shift and transform.
     """

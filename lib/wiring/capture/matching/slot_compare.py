@@ -38,7 +38,7 @@ _GROWS = 1.5  # the deepest over the shallowest
 @torch.no_grad()
 def compare_slots(
     served: Tensor,
-    reference: Tensor | Sequence[Tensor],
+    reference: Tensor,
     *,
     served_rows: Rows | None = None,
     reference_rows: Rows | None = None,
@@ -48,7 +48,7 @@ def compare_slots(
     corrupted: float = CORRUPTED,
     seed: int = 0,
 ) -> Comparison:
-    """Match served [M, n, H] with reference [L+1, N, H] (or L+1 tensors [N, H]) of the same texts, any float type.
+    """Match served [M, n, H] with reference [L+1, N, H] of the same texts, any float type.
 
     served_rows, reference_rows: positions and texts of the M and N rows; without them the rows are positions 0.. of one
     text on both sides (M = N). Give the reference at all positions of the texts, or shifts have few rows.
@@ -60,14 +60,14 @@ def compare_slots(
     Raises WiringError if widths or rows do not match, or for fewer than two rows or boundaries.
     """
     served_rows = served_rows or Rows(torch.arange(len(served)))
-    reference_rows = reference_rows or Rows(torch.arange(reference[0].shape[0]))
+    reference_rows = reference_rows or Rows(torch.arange(reference.shape[1]))
     rows = (len(served_rows.positions), len(reference_rows.positions))
-    if served.shape[-1] != reference[0].shape[-1] or rows != (len(served), reference[0].shape[0]):
+    if served.shape[-1] != reference.shape[-1] or rows != (len(served), reference.shape[1]):
         raise WiringError(
             "served and reference states do not match",
             code="states-do-not-match",
             expected="served [M, n, H] and reference [L+1, N, H], with positions of M and N rows",
-            found=f"{list(served.shape)} and {[len(reference), *reference[0].shape]}, rows {rows}",
+            found=f"{list(served.shape)} and {list(reference.shape)}, rows {rows}",
         )
     shifts = tuple(sorted(dict.fromkeys((0, *shifts)), key=lambda s: (abs(s), s)))
     transforms = tuple(t for t in TRANSFORMS if t == RAW or (t in transforms and not (t == NORMED and norm is None)))
@@ -80,7 +80,7 @@ def compare_slots(
             expected="two positions that served and reference states share, and two boundaries",
             found=f"{counts[0]} of {len(served)} positions, {len(reference)} boundaries",
         )
-    if isinstance(reference, Tensor) and reference.device.type == "mps":  # has no float64
+    if reference.device.type == "mps":  # has no float64
         reference = reference.cpu()
     scanned = scan(served, reference, partner, norm)
     usable = [shift == 0 or count >= max(2, counts[0] // 2) for shift, count in zip(shifts, counts, strict=True)]

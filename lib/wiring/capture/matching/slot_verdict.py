@@ -50,7 +50,7 @@ class Slot:
 
     index: int
     states: Tensor
-    reference: Tensor | Sequence[Tensor]
+    reference: Tensor
     scanned: Scan
     shifts: tuple[int, ...]
     transforms: tuple[str, ...]
