@@ -68,10 +68,10 @@ test-live: setup ## hold the recorded figures against a full live run
 	$(ENTER); exec $(PY) -m pytest tests -m live
 
 test-variants: setup ## every kind of draft on SGLang's CPU server proposes the same tokens as here (8 servers)
-	$(ENTER); exec $(PY) -m pytest -s tests/unit/server_cpu/test_cpu_draft_variants.py
+	$(ENTER); exec $(PY) -m pytest -s tests/server/test_cpu_draft_variants.py
 
 test-layouts: setup ## what SGLang's CPU server feeds the draft of each target family is what the rules say (10 servers)
-	$(ENTER); exec $(PY) -m pytest -s tests/unit/server_cpu/test_cpu_served_layouts.py
+	$(ENTER); exec $(PY) -m pytest -s tests/server/test_cpu_served_layouts.py
 
 test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts, all planted faults (15 minutes)
 	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m "long and not server"

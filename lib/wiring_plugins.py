@@ -1,7 +1,7 @@
-"""The entry points that SGLang loads in every server of this environment (group `sglang.srt.plugins`).
+"""Entry points that SGLang loads in every server of this environment (group `sglang.srt.plugins`).
 
-Each returns at once, having imported nothing, unless the environment variable of its own asks for
-it: an ordinary server in an environment where `wiring` is installed stays as it is.
+Each returns at once and imports nothing unless its environment variable is set, so an ordinary server in an environment
+with `wiring` is not changed.
 """
 
 import os
@@ -10,13 +10,16 @@ import os
 def cpu() -> None:
     """Serve EAGLE-3 on a CPU without AMX, where WIRING_SGLANG_CPU=1."""
     if os.environ.get("WIRING_SGLANG_CPU") == "1":
-        from wiring.server.cpu.cpu_plugin import register
+        from wiring.server.cpu.launcher import installed_sglang, require_sglang
+
+        require_sglang(installed_sglang())  # before the import of what only this release has
+        from wiring.server.cpu.torch_native import register
 
         register()
 
 
 def capture() -> None:
-    """Write what the draft is fed to the folder named by WIRING_CAPTURE_DIR."""
+    """Record the draft's input states in the folder named by WIRING_CAPTURE_DIR."""
     if os.environ.get("WIRING_CAPTURE_DIR"):
         from wiring.capture.capture_plugin import register
 

@@ -11,10 +11,11 @@ from hypothesis import settings
 
 from wiring.accuracy.accuracy_report import AccuracyReport, DepthAccuracy
 from wiring.bench.arm_results import ArmResult
-from wiring.bench.measurement import ArgumentRow, Machine
+from wiring.bench.measurement import Machine
 from wiring.capture.matching import SlotMatch
 from wiring.capture.served_accuracy import PairedDepth
 from wiring.cli import app as program
+from wiring.server.arguments import ArgumentRow
 from wiring.workbook import artefacts as a
 from wiring.workbook import check
 
@@ -22,7 +23,7 @@ TESTS = Path(__file__).parent
 # Helper modules of one folder are imported by tests of others.
 HELPERS = (
     "unit/accuracy unit/bench unit/capture unit/checkpoints unit/diagnosis unit/diagnosis/injection unit/figures"
-    " unit/layout_search unit/lint unit/model unit/patch unit/server unit/server_cpu"
+    " unit/layout_search unit/lint unit/model unit/patch unit/server server"
     " external/browser external/benchmarks external/peers external/releases"
 ).split()
 sys.path[:0] = [str(TESTS / folder) for folder in HELPERS]

@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import BaseModel, ConfigDict
 
+from wiring.server.arguments import ArgumentRow
+
 RATE_RULE = "output tokens / wall seconds of the request at the client, prefill included, batch 1, temperature 0"
 
 
@@ -34,16 +36,6 @@ class Trial(_Record):
     rounds: int = 0
     correct_drafts: int = 0
     histogram: tuple[int, ...] = ()
-
-
-class ArgumentRow(_Record):
-    """One speculation argument: what was asked for, what the server runs with, and why they differ."""
-
-    name: str
-    asked: int | str | None
-    resolved: int | str | None
-    overridden: bool
-    reason: str = ""
 
 
 class Machine(_Record):

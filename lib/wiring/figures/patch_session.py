@@ -23,7 +23,7 @@ from wiring.patch.fix_kinds import Form, with_ids
 from wiring.patch.plan import Cure, CurePlan, source_change
 from wiring.patch.source import SglangTree, apply, copy_of, status, undo, verify_static
 from wiring.patch.source.for_a_while import mark, take_back
-from wiring.server.launch import server_command
+from wiring.server.server_spec import server_command
 from wiring.workbook.case import Case
 from wiring.workbook.live import server_spec
 
@@ -241,7 +241,7 @@ class PatchSession:
         spec = server_spec(self.case.profile, draft=standing.draft.folder, env=standing.draft.environment, sglang=path)
         words = [f"{name}={value}" for name, value in sorted(spec.env.items())]
         words += [f"PYTHONPATH={path}"] if standing.scratch is not None else []
-        command = shlex.join([*words, *server_command(spec, spec.port or 30000)])
+        command = shlex.join([*words, *server_command(spec, 30000)])
         return (
             'These are the files, not the states. In a server: measure = "live" in this notebook serves each cure and '
             f"holds slot 0 against the embedding bit for bit. By hand:\n{command}"

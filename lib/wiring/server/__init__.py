@@ -1,1 +1,1 @@
-"""The live SGLang: life cycle, resolved arguments, capture, the CPU kit."""
+"""Start, attach to, check and query SGLang servers; serve EAGLE-3 on a CPU."""

@@ -1,40 +1,39 @@
-"""What was asked of the server beside what it made of it, from its own /server_info."""
+"""Compare the arguments requested from a server with those it resolved, from its /server_info."""
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from wiring.engines.sglang import Speculation, resolve_speculation
 from wiring.errors import WiringError
 
 Value = int | str | None
-# Speculation's field -> (the argument's name here, the field of /server_info, SGLang's flag).
-_SPECULATION = {
-    "steps": ("steps", "speculative_num_steps", "--speculative-num-steps"),
-    "topk": ("top-k", "speculative_eagle_topk", "--speculative-eagle-topk"),
-    "draft_tokens": ("draft tokens", "speculative_num_draft_tokens", "--speculative-num-draft-tokens"),
+# Arguments that change speed or results: field of /server_info (and, with dashes, SGLang's flag) -> name.
+_NAMES = {
+    "speculative_num_steps": "steps",
+    "speculative_eagle_topk": "top-k",
+    "speculative_num_draft_tokens": "draft tokens",
+    "speculative_algorithm": "speculative algorithm",
+    "attention_backend": "attention backend",
+    "dtype": "dtype",
+    "kv_cache_dtype": "KV cache dtype",
+    "max_running_requests": "max running requests",
+    "chunked_prefill_size": "chunked prefill size",
 }
-# Further arguments that change speed or results: (name, field of /server_info, flag).
-_OTHERS = (
-    ("speculative algorithm", "speculative_algorithm", "--speculative-algorithm"),
-    ("attention backend", "attention_backend", "--attention-backend"),
-    ("dtype", "dtype", "--dtype"),
-    ("KV cache dtype", "kv_cache_dtype", "--kv-cache-dtype"),
-    ("max running requests", "max_running_requests", "--max-running-requests"),
-    ("chunked prefill size", "chunked_prefill_size", "--chunked-prefill-size"),
-)
-_CHAIN_RULE = "with top-k 1 SGLang verifies one chain: draft tokens become steps + 1, whatever was asked"
-_UNKNOWN = "the server resolved it otherwise; its log may say why"
+_SPECULATION = tuple(_NAMES)[:3]  # in the order of Speculation's fields
+_CHAIN_RULE = "with top-k 1 SGLang verifies one chain, so draft tokens become steps + 1"
+_UNKNOWN = "the server resolved another value; its log may give the reason"
 
 
 @dataclass(frozen=True)
 class ArgumentRow:
-    """One argument: what was asked for (None: nothing), what the server runs with, and why they differ.
+    """One argument: the requested value (None: not set), the resolved one, and the reason of a difference.
 
-    `overridden` is True only where something was asked for and the server runs with something else.
+    `overridden` is True only where a value was requested and the server uses another one.
     """
 
     name: str
@@ -45,74 +44,55 @@ class ArgumentRow:
 
 
 def asked_vs_resolved(asked: Speculation | None, server_info: Mapping[str, Any]) -> tuple[ArgumentRow, ...]:
-    """The speculation arguments first, then the others that change speed or results.
+    """Return a row for each speculation argument, then for other arguments that change speed or results.
 
-    `asked` None takes what the server's own launch command asked for, where it tells (0.5.23 does); a server without
-    speculation has None in both columns. The others are always taken from the launch command. `server_info` is
-    what `ServerClient.server_info` returns.
+    Args:
+        asked: the requested speculation; None reads it from the server's launch command where that is reported (SGLang
+            0.5.23 does). The other arguments always come from the launch command.
+        server_info: result of `ServerClient.server_info`.
 
-    Raises WiringError when `server_info` lacks the resolved arguments: it is not SGLang's.
+    Raises:
+        WiringError: `server_info` has no resolved arguments ("no-resolved-arguments").
     """
     if "speculative_algorithm" not in server_info:
         raise WiringError(
             "the server's information holds no resolved arguments",
+            code="no-resolved-arguments",
             where="/server_info",
             expected="speculative_algorithm and others",
             found=", ".join(sorted(server_info)[:5]) or "nothing",
         )
-    command = _command(server_info)
+    requested = _requested(server_info)
+    if asked is not None:
+        requested |= dict(zip(_SPECULATION, astuple(asked), strict=True))
+    by_rule = _draft_tokens_of_chain([requested[key] for key in _SPECULATION])
     rows = []
-    for field, (name, key, flag) in _SPECULATION.items():
-        wanted = _flag(command, flag) if asked is None else getattr(asked, field)
-        by_rule = _is_chain_rule(asked or _asked_by(command), field, server_info.get(key))
-        rows.append(_row(name, wanted, server_info.get(key), _CHAIN_RULE if by_rule else _UNKNOWN))
-    rows += [_row(name, _flag(command, flag), server_info.get(key), _UNKNOWN) for name, key, flag in _OTHERS]
+    for key, name in _NAMES.items():
+        found, wanted = server_info.get(key), requested[key]
+        resolved = found if found is None or isinstance(found, (int, str)) else str(found)
+        # "auto" leaves the choice to the server, so any resolved value is as requested.
+        overridden = wanted is not None and wanted != "auto" and str(wanted) != str(resolved)
+        reason = _CHAIN_RULE if key == _SPECULATION[2] and by_rule == resolved else _UNKNOWN
+        rows.append(ArgumentRow(name, wanted, resolved, overridden, reason if overridden else ""))
     return tuple(rows)
 
 
-def resolved_speculation(server_info: Mapping[str, Any]) -> Speculation | None:
-    """The speculation that the server runs with, or None where it runs without a draft."""
-    values = [server_info.get(key) for _, key, _ in _SPECULATION.values()]
-    if not server_info.get("speculative_algorithm") or None in values:
+def _draft_tokens_of_chain(numbers: list[Value]) -> int | None:
+    """Return the draft tokens that SGLang resolves for a requested chain; None for a tree or without speculation."""
+    if not all(isinstance(number, int) and number > 0 for number in numbers) or numbers[1] != 1:
         return None
-    return Speculation(*(int(value) for value in values))
+    return resolve_speculation(Speculation(*numbers)).draft_tokens
 
 
-def _row(name: str, asked: Value, found: Any, reason: str) -> ArgumentRow:
-    resolved = found if found is None or isinstance(found, (int, str)) else str(found)
-    # "auto" hands the choice to the server: whatever it chooses is what was asked for.
-    overridden = asked is not None and asked != "auto" and str(asked) != str(resolved)
-    return ArgumentRow(name, asked, resolved, overridden, reason if overridden else "")
-
-
-def _is_chain_rule(asked: Speculation | None, field: str, resolved: Any) -> bool:
-    if asked is None or asked.topk != 1 or field != "draft_tokens":
-        return False
-    return resolve_speculation(asked).draft_tokens == resolved
-
-
-def _command(server_info: Mapping[str, Any]) -> list[str]:
-    """The words of the launch command; empty where the server does not tell it."""
-    told = server_info.get("launch_command") or ""
-    if isinstance(told, (list, tuple)):
-        return [str(word) for word in told]
+def _requested(server_info: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the arguments of the launch command by key; None where one is not set or no command is reported."""
+    command = server_info.get("launch_command") or ""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for key in _NAMES:
+        parser.add_argument(f"--{key.replace('_', '-')}")
     try:
-        return shlex.split(str(told))
-    except ValueError:
-        return []
-
-
-def _flag(command: list[str], flag: str) -> Value:
-    """The last value of `flag` (SGLang's parser takes the last), as a number where it is one."""
-    value = None
-    for at, word in enumerate(command):
-        if word == flag and at + 1 < len(command):
-            value = command[at + 1]
-        elif word.startswith(f"{flag}="):
-            value = word.partition("=")[2]
-    return int(value) if value is not None and value.lstrip("-").isdecimal() else value
-
-
-def _asked_by(command: list[str]) -> Speculation | None:
-    numbers = [_flag(command, flag) for _, _, flag in _SPECULATION.values()]
-    return Speculation(*numbers) if all(isinstance(number, int) and number > 0 for number in numbers) else None
+        words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+        values = vars(parser.parse_known_args(words)[0])
+    except (ValueError, argparse.ArgumentError):
+        return dict.fromkeys(_NAMES)
+    return {key: int(text) if text and text.lstrip("-").isdecimal() else text for key, text in values.items()}

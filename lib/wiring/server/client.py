@@ -1,4 +1,4 @@
-"""The HTTP client of one SGLang server: health, resolved arguments, greedy generation."""
+"""HTTP client of an SGLang server: health, resolved arguments, metrics, generation."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ _LOCAL = {"127.0.0.1", "localhost", "::1"}
 class Generation:
     """One finished request.
 
-    `output_ids` are the generated token ids; `latency_s` is measured here, from sending the request to holding the
-    whole answer; `meta` is SGLang's `meta_info` as it comes (counts of speculation, finish reason, its own times).
+    `output_ids` are the generated token ids. `latency_s` is measured at the client, from sending the request to
+    receiving the whole answer. `meta` is SGLang's `meta_info`, unchanged (speculation counts, finish reason, times).
     """
 
     output_ids: tuple[int, ...]
     latency_s: float
     meta: dict[str, Any]
-    text: str = ""
 
 
 class ServerClient:
-    """Talks to the server at `url`; every failure is a WiringError that names the server.
+    """Sends requests to the server at `url`; every failure is a WiringError with the server's address.
 
-    `timeout` is in seconds, per request. `why_dead` is asked when the server does not answer; the WiringError that
-    it returns (the server died, and where its log is) is raised in place of the plain "nothing answers". With
-    `read_only` it asks and generates, and refuses to empty a cache that others use too.
+    Args:
+        timeout: time limit of a request in seconds.
+        api_key: sent as a bearer token if not empty.
+        read_only: refuse to empty the prefix cache, which other clients may use.
+        why_dead: called when the server does not answer; the error that it returns, if any, is raised instead of
+            "server-unreachable".
+
+    Raises:
+        WiringError: `url` is not an HTTP address ("not-a-server-address").
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class ServerClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise WiringError(
                 "not the address of a server",
+                code="not-a-server-address",
                 expected="http://HOST:PORT",
                 found=repr(url),
                 remedy="Write the address with http:// in front",
@@ -62,7 +68,7 @@ class ServerClient:
             base_url=self.url,
             timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            trust_env=parts.hostname not in _LOCAL,  # a proxy in the environment is not for this machine
+            trust_env=parts.hostname not in _LOCAL,  # no proxy for this machine
         )
 
     def close(self) -> None:
@@ -70,131 +76,125 @@ class ServerClient:
         self._http.close()
 
     def healthy(self, timeout: float = 5.0) -> bool:
-        """Whether the server says that it is ready for requests (SGLang's /health); False when nothing answers."""
+        """Return whether /health reports that the server is ready; False when nothing answers."""
         try:
             return self._http.get("/health", timeout=timeout).status_code == 200
         except httpx.HTTPError:
             return False
 
     def server_info(self) -> dict[str, Any]:
-        """What the server resolved its arguments to, and its version (/server_info, on old releases /get_server_info).
+        """Return the server's resolved arguments and version (/server_info, on old releases /get_server_info).
 
-        Raises WiringError when nothing answers or what answers is not SGLang.
+        Raises WiringError when nothing answers, the API key is refused ("api-key-refused") or the server is not
+        SGLang ("not-sglang").
         """
-        for path in ("/server_info", "/get_server_info"):
-            response = self._request("GET", path)
-            if response.status_code == 404:
-                continue
-            info = _json(response)
-            if response.status_code == 200 and isinstance(info, dict) and "model_path" in info:
-                return info
-            if response.status_code in (401, 403):
-                raise WiringError(
-                    "the server refuses us",
-                    where=self.url,
-                    found=f"HTTP {response.status_code}",
-                    remedy="Give the server's API key",
-                )
-            break
+        response = self._request("GET", "/server_info")
+        if response.status_code == 404:
+            response = self._request("GET", "/get_server_info")
+        found = f"HTTP {response.status_code}"
+        if response.status_code in (401, 403):
+            raise WiringError(
+                "the server refuses the API key",
+                code="api-key-refused",
+                where=self.url,
+                found=found,
+                remedy="Give the server's API key",
+            )
+        info = _json(response)
+        if response.status_code == 200 and isinstance(info, dict) and "model_path" in info:
+            return info
         raise WiringError(
             "something answers here, but it is not an SGLang server",
+            code="not-sglang",
             where=self.url,
             expected="SGLang's /server_info",
-            found=f"HTTP {response.status_code}",
+            found=found,
             remedy="Check engine.url or --server: host, port and a path prefix if a proxy adds one",
         )
 
     def generate(
-        self,
-        input_ids: Sequence[int],
-        max_new_tokens: int,
-        ignore_eos: bool = True,
-        temperature: float = 0.0,
-        rid: str | None = None,
-        stop: Sequence[str] | None = None,
-        return_hidden_states: bool = False,
+        self, input_ids: Sequence[int], max_new_tokens: int, *, temperature: float = 0.0, rid: str | None = None
     ) -> Generation:
-        """Generate from token ids in one request. Raises WiringError when the server refuses or dies.
+        """Generate exactly `max_new_tokens` tokens after `input_ids`, past any end-of-sequence token.
 
-        `return_hidden_states` asks for the target's states in `meta["hidden_states"]` (see `wiring.server.aux_return`).
+        `rid` is the id of the request in the server. Raises WiringError when the server refuses the request or dies.
         """
-        sampling: dict[str, Any] = {
-            "max_new_tokens": max_new_tokens,
-            "ignore_eos": ignore_eos,
-            "temperature": temperature,
-        }
-        if stop is not None:
-            sampling["stop"] = list(stop)
-        body: dict[str, Any] = {"input_ids": [int(i) for i in input_ids], "sampling_params": sampling}
-        if rid is not None:
-            body["rid"] = rid
-        if return_hidden_states:
-            body["return_hidden_states"] = True
+        sampling = {"max_new_tokens": max_new_tokens, "ignore_eos": True, "temperature": temperature}
+        body = {"input_ids": [int(i) for i in input_ids], "sampling_params": sampling}
         begin = time.perf_counter()
-        answer = self._checked("POST", "/generate", json=body)
+        answer = self._checked("/generate", json=body if rid is None else body | {"rid": rid})
         latency_s = time.perf_counter() - begin
         if not isinstance(answer, dict) or "output_ids" not in answer:
-            raise WiringError("the answer to /generate holds no output_ids", where=self.url, found=str(answer)[:200])
-        return Generation(tuple(answer["output_ids"]), latency_s, answer.get("meta_info", {}), answer.get("text", ""))
+            raise WiringError(
+                "the answer to /generate has no output_ids",
+                code="answer-without-tokens",
+                where=self.url,
+                found=str(answer)[:200],
+            )
+        return Generation(tuple(answer["output_ids"]), latency_s, answer.get("meta_info", {}))
 
-    def flush_cache(self, wait_s: float = 10.0) -> None:
-        """Empty the prefix cache; the server waits up to `wait_s` seconds for running requests to end.
+    def flush_cache(self) -> None:
+        """Empty the prefix cache; the server waits up to 10 s for running requests to end.
 
-        Raises WiringError where the client is `read_only`.
+        Raises WiringError where the client is `read_only` ("server-read-only").
         """
         if self.read_only:
             raise WiringError(
-                "this server is attached to read-only: its prefix cache is left alone",
+                "the server is attached read-only, so its prefix cache is not emptied",
+                code="server-read-only",
                 where=self.url,
-                remedy="Set engine.read_only: false in the profile if the server serves nobody else",
+                remedy="Set engine.read_only: false in the profile if nobody else uses the server",
             )
-        self._checked("POST", "/flush_cache", params={"timeout": wait_s})
-
-    def abort(self, rid: str) -> None:
-        """Ask the server to stop the request `rid`; an unknown one is no error."""
-        self._checked("POST", "/abort_request", json={"rid": rid})
+        self._checked("/flush_cache", params={"timeout": 10})
 
     def metrics(self) -> str:
-        """The Prometheus text of /metrics. Raises WiringError where the server runs without --enable-metrics."""
+        """Return the Prometheus text of /metrics. Raises WiringError where there is none ("no-metrics")."""
         response = self._request("GET", "/metrics", follow_redirects=True)
         if response.status_code != 200:
             raise WiringError(
                 "the server has no metrics",
+                code="no-metrics",
                 where=self.url,
                 found=f"HTTP {response.status_code}",
                 remedy="Start it with --enable-metrics",
             )
         return response.text
 
-    def _checked(self, method: str, path: str, **options: Any) -> Any:
-        response = self._request(method, path, **options)
-        if response.status_code != 200:
-            raise WiringError(
-                f"the server refused {path}",
-                where=self.url,
-                expected="HTTP 200",
-                found=f"HTTP {response.status_code}: {_message(response)}",
-            )
-        return _json(response)
+    def _checked(self, path: str, **options: Any) -> Any:
+        response = self._request("POST", path, **options)
+        answer = _json(response)
+        if response.status_code == 200:
+            return answer
+        error = answer.get("error", answer) if isinstance(answer, dict) else answer
+        message = error.get("message", error) if isinstance(error, dict) else error
+        raise WiringError(
+            f"the server refused {path}",
+            code="request-refused",
+            where=self.url,
+            expected="HTTP 200",
+            found=f"HTTP {response.status_code}: {str(message).strip()[:300]}",
+        )
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             return self._http.request(method, path, **options)
         except httpx.ReadTimeout:
-            plain = WiringError(
+            problem = WiringError(
                 f"no answer to {path} in time",
+                code="server-timeout",
                 where=self.url,
                 expected=f"within {self._http.timeout.read:.0f} s",
                 remedy="The server is busy or hangs: look at its log and at the load of its machine",
             )
         except httpx.HTTPError as error:
-            plain = WiringError(
+            problem = WiringError(
                 f"nothing answers {path}",
+                code="server-unreachable",
                 where=self.url,
                 found=str(error) or type(error).__name__,
                 remedy="Check that the server runs and that the address is right",
             )
-        raise self._why_dead() or plain
+        raise self._why_dead() or problem
 
 
 def _json(response: httpx.Response) -> Any:
@@ -202,10 +202,3 @@ def _json(response: httpx.Response) -> Any:
         return response.json()
     except json.JSONDecodeError:
         return response.text
-
-
-def _message(response: httpx.Response) -> str:
-    body = _json(response)
-    error = body.get("error", body) if isinstance(body, dict) else body
-    text = error.get("message", error) if isinstance(error, dict) else error
-    return str(text).strip()[:300]

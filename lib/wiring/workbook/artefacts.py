@@ -8,11 +8,12 @@ from pydantic import BaseModel, ConfigDict
 
 from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.bench.arm_results import ArmResult
-from wiring.bench.measurement import ArgumentRow, Machine
+from wiring.bench.measurement import Machine
 from wiring.capture.matching import SlotMatch
 from wiring.capture.served_accuracy import PairedDepth
 from wiring.diagnosis.verdict import Verdict
 from wiring.patch.fix_kinds import ApplyTo
+from wiring.server.arguments import ArgumentRow
 from wiring.workbook.check import Claim
 
 

@@ -57,7 +57,7 @@ def quiet_lab(prefix: str = sys.prefix) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit status."""
     from wiring.errors import WiringError
-    from wiring.server.preflight_gpu import check_gpus
+    from wiring.server.preflight import check_gpus
 
     parser = argparse.ArgumentParser(prog="python -m wiring.workbook.jupyter_kernel", description=__doc__)
     parser.add_argument("--gpu", action="store_true", help="the kernel wiring-gpu, with this shell's GPU variables")

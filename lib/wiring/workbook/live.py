@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from wiring.bench.benchmark import Arm, measure
-from wiring.bench.measurement import ArgumentRow, Machine, Measurement, this_machine
+from wiring.bench.measurement import Machine, Measurement, this_machine
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
-from wiring.server.arguments import asked_vs_resolved
-from wiring.server.health import quiet_lines
-from wiring.server.launch import RunningServer, ServerSpec, attach, start
+from wiring.server.arguments import ArgumentRow, asked_vs_resolved
+from wiring.server.launch import RunningServer, attach, start
+from wiring.server.server_spec import ServerSpec
 from wiring.workbook.artefacts import Throughput
 from wiring.workbook.case import Case
 from wiring.workbook.profile import Profile
@@ -86,8 +85,7 @@ def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | N
     log = case.logs() / f"{name.replace(' ', '_')}.log"
     if progress:
         progress(f"starting the server of arm {name!r} (usually 20 to 60 s on the CPU; log: {log})")
-    told = quiet_lines(progress, every_s=30) if progress else None
-    return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=told, wait=wait)
+    return start(spec, log, timeout_s=case.profile.engine.startup_timeout_s, progress=progress, wait=wait)
 
 
 def attach_server(url: str, read_only: bool = True) -> RunningServer:
@@ -130,8 +128,7 @@ def measure_arms(
 
     def watch(arm: str, server: RunningServer) -> None:
         if arm != PLAIN:
-            rows = asked_vs_resolved(asked, server.client.server_info())
-            arguments[arm] = tuple(ArgumentRow.model_validate(asdict(row)) for row in rows)
+            arguments[arm] = asked_vs_resolved(asked, server.client.server_info())
 
     trials = measure(
         arms,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from wiring.errors import WiringError
 from wiring.server.launch import RunningServer
-from wiring.server.preflight import preflight
-from wiring.server.preflight_gpu import check_gpus
+from wiring.server.preflight import check_gpus, preflight
 from wiring.workbook.live import attach_server, server_spec
 from wiring.workbook.profile import Profile
 

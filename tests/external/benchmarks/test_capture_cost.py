@@ -19,7 +19,8 @@ import pytest
 from wiring.capture.folder_summary import summarize
 from wiring.capture.records import capture_environment
 from wiring.engines.sglang import Speculation
-from wiring.server.launch import ServerSpec, start
+from wiring.server.launch import start
+from wiring.server.server_spec import ServerSpec
 
 pytestmark = [pytest.mark.benchmark(group="capture"), pytest.mark.timeout(1800)]
 

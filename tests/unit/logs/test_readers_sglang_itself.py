@@ -19,7 +19,7 @@ REQUESTS = [[12, 9], [20, 5]]  # rounds and drafts accepted
 PROGRAM = """
 import functools, json, logging, sys
 from types import SimpleNamespace as Namespace
-import wiring.server.cpu.boot
+import wiring.server.cpu.serve
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from sglang.srt.managers.scheduler_components import metrics_reporter as module
 from sglang.srt.managers.scheduler_components.pool_stats_observer import PoolStats

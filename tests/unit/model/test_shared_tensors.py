@@ -1,6 +1,6 @@
 """Whose embedding and head are used: the file's by trainers' code, by the config alone as SGLang serves the file.
 
-What SGLang does is shown on a server by tests/engine_cpu/test_cpu_draft_variants.py.
+What SGLang does is shown on a server by tests/server/test_cpu_draft_variants.py.
 """
 
 import pytest

@@ -29,7 +29,7 @@ from wiring.workbook.notebook_job import Order
 from wiring.workbook.run_progress import Progress
 from wiring.workbook.workbook_run import NOTEBOOKS
 
-REDUCED = Path(__file__).parents[2] / "external" / "live" / "reduced.yaml"
+REDUCED = Path(__file__).parents[2] / "server" / "reduced.yaml"
 TRAINED = (0, 3, 31)
 NAME = "04_embedding_capture_patch"
 

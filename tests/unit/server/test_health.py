@@ -1,10 +1,13 @@
-"""What a server's log says about its end, on logs as SGLang 0.5.23 writes them."""
+"""Reading why a server died from its log, on logs of SGLang 0.5.23."""
 
-from pathlib import Path
+import itertools
+from types import SimpleNamespace
 
 import pytest
 
-from wiring.server.health import StartProgress, describe_status, log_tail, quiet_lines, raised_in
+from wiring.errors import WiringError
+from wiring.server import health
+from wiring.server.health import describe_status, log_tail, raised_in, wait_until_healthy
 
 WORKER_DIED = """\
 [2026-11-29 18:40:01] Load weight begin. avail mem=18.87 GB
@@ -53,22 +56,30 @@ def test_the_tail_skips_blank_lines_and_survives_odd_bytes(tmp_path):
     assert "empty" in log_tail(tmp_path / "absent")
 
 
-def test_statuses_in_words():
+def test_an_exit_status_is_described():
     assert describe_status(3) == "exit status 3"
     assert describe_status(128 + 15) == "ended by signal 15"
     assert "memory" in describe_status(137) and "memory" not in describe_status(137, explained=True)
 
 
-def test_lines_appear_on_a_new_stage_or_after_a_while():
-    lines = []
-    show = quiet_lines(lines.append, every_s=10)
-    for elapsed, stage in [
-        (0, "importing"),
-        (1, "importing"),
-        (2, "loading weights"),
-        (9, "loading weights"),
-        (12.5, "loading weights"),
-        (13, "loading weights"),
-    ]:
-        show(StartProgress(elapsed, stage, Path("/log")))
-    assert [line.split(", ")[1].split(" s")[0] for line in lines] == ["0", "2", "12"]
+def test_progress_is_reported_on_a_new_stage_and_every_30_s(tmp_path, monkeypatch):
+    log, lines, times = tmp_path / "log", [], itertools.chain([0, 1, 2, 9, 31.5, 33, 99])
+    log.write_text("")
+    now = iter(times)
+    monkeypatch.setattr(health, "time", SimpleNamespace(monotonic=lambda: next(now)))
+
+    def healthy():
+        log.write_text("Load weight begin")
+        return False
+
+    client = SimpleNamespace(healthy=healthy)
+    process = SimpleNamespace(exit_status=None, wait=lambda limit_s: None)
+    with pytest.raises(WiringError) as error:
+        wait_until_healthy(client, process, log, 50, lines.append, 0)
+    assert error.value.code == "server-not-ready"
+    assert [line.split(": ")[1].split(" s so far")[0] for line in lines] == [
+        "importing, 0",
+        "loading weights, 1",
+        "loading weights, 32",
+        "loading weights, 99",
+    ]

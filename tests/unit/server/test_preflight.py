@@ -1,52 +1,67 @@
-"""What is refused before a process starts: one sentence each."""
+"""Preflight refuses a server that this machine cannot run, before a process starts."""
 
 import json
+import os
 import shutil
-import socket
-import struct
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
-from wiring.server.launch import ServerSpec, start
-from wiring.server.memory import needed_bytes, weight_bytes
-from wiring.server.preflight import preflight
+from wiring.server import preflight as module
+from wiring.server.launch import start
+from wiring.server.preflight import check_gpus, gpus_needed, needed_bytes, preflight, visible_gpus
+from wiring.server.server_spec import ServerSpec
 
-ROOM = 10**12
-
-
-@pytest.fixture
-def spec(pair):
-    return ServerSpec(pair.target, pair.draft, Speculation(5, 1, 8))
-
-
-def check(spec, *, free=ROOM, sglang="0.5.23"):
-    return preflight(spec, available=lambda device: free, sglang=lambda: sglang, gpus=lambda flags: None)
+TINY = Path(__file__).parents[3] / "data" / "tiny"
+SPEC = ServerSpec(TINY / "target", TINY / "draft", Speculation(5, 1, 8))
+LIST = "GPU 0: NVIDIA H200 (UUID: GPU-1)\n  MIG 1g.18gb Device 0: (UUID: MIG-2)\nGPU 1: NVIDIA H200 (UUID: GPU-3)"
 
 
 @pytest.fixture
-def draft_with(pair, tmp_path):
-    """A copy of the draft whose config is changed; values given as None are taken out."""
+def machine(monkeypatch):
+    """Set the installed SGLang, the free memory and the number of GPUs; enough of everything by default."""
 
-    def make(eagle=None, **changes):
+    def make(sglang="0.5.23", free=10**12, gpus=8, torch="2.13.0"):
+        monkeypatch.setattr(module, "installed_sglang", lambda: sglang)
+        monkeypatch.setattr(module, "available_bytes", lambda device: free)
+        monkeypatch.setattr(module, "visible_gpus", lambda: gpus)
+        monkeypatch.setattr(module.metadata, "version", lambda name: torch)
+
+    make()
+    return make
+
+
+@pytest.fixture
+def draft_with(tmp_path):
+    """Copy the draft and change its config; `ids` are the nested layer ids."""
+
+    def make(ids=None, **changes):
         folder = tmp_path / "draft"
-        shutil.copytree(pair.draft, folder)
+        shutil.copytree(TINY / "draft", folder)
         config = json.loads((folder / "config.json").read_text()) | changes
-        config["eagle_config"] |= eagle or {}
+        if ids is not None:
+            config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = ids
         (folder / "config.json").write_text(json.dumps(config))
         return folder
 
     return make
 
 
-def test_a_pair_that_fits_passes_without_notes(spec):
-    assert check(spec) == ()
-    assert check(replace(spec, draft=None, speculation=None)) == ()
+def refused(spec):
+    with pytest.raises(WiringError) as error:
+        preflight(spec)
+    return error.value
 
 
-def test_a_draft_in_torch_files_is_held_against_the_target_too(spec, draft_with):
+def test_a_pair_that_fits_passes_without_notes(machine):
+    assert preflight(SPEC) == ()
+    assert preflight(replace(SPEC, draft=None, speculation=None)) == ()
+
+
+def test_the_tensors_of_a_draft_in_torch_files_are_checked_too(machine, draft_with):
     """SafeAILab's drafts come as pytorch_model.bin, which SGLang loads as well."""
     import torch
     from safetensors.torch import load_file
@@ -55,131 +70,179 @@ def test_a_draft_in_torch_files_is_held_against_the_target_too(spec, draft_with)
     tensors = load_file(draft / "model.safetensors")
     (draft / "model.safetensors").unlink()
     torch.save(tensors, draft / "pytorch_model.bin")
-    assert check(replace(spec, draft=draft)) == ()
-    size = (draft / "pytorch_model.bin").stat().st_size
-    assert weight_bytes(draft, "bfloat16") >= size / 2
-    narrow = tensors | {"fc.weight": tensors["fc.weight"][:, :-1].clone()}
-    torch.save(narrow, draft / "pytorch_model.bin")
-    with pytest.raises(WiringError, match="does not fit the target.*fc takes"):
-        check(replace(spec, draft=draft))
+    assert preflight(replace(SPEC, draft=draft)) == ()
+    torch.save(tensors | {"fc.weight": tensors["fc.weight"][:, :-1].clone()}, draft / "pytorch_model.bin")
+    error = refused(replace(SPEC, draft=draft))
+    assert (error.code, error.where) == ("draft-does-not-fit", str(draft)) and "slot count" in error.problem
 
 
-def test_paths_that_are_no_model_folders(spec, pair, tmp_path):
-    cases = {
-        "the target is not a folder": replace(spec, target=tmp_path / "absent"),
-        "the draft is not a folder.*found a file": replace(spec, draft=pair.draft / "config.json"),
-        "the target has no config.json": replace(spec, target=tmp_path),
-    }
-    for words, wrong in cases.items():
-        with pytest.raises(WiringError, match=words):
-            check(wrong)
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(WiringError, match="the target has no weights"):
-        check(replace(spec, target=tmp_path))
+def test_folders_that_hold_no_model(machine, tmp_path):
+    assert refused(replace(SPEC, target=tmp_path / "absent")).where == str(tmp_path / "absent" / "config.json")
+    shutil.copy(TINY / "target" / "config.json", tmp_path)
+    for field in ("target", "draft"):
+        error = refused(replace(SPEC, **{field: tmp_path}))
+        assert (error.code, error.where) == ("weights-missing", str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    "changes, words",
+    "changes, subject",
     [
         ({"hidden_size": 32}, "hidden size"),
         ({"vocab_size": 100}, "vocabulary"),
-        ({"eagle": {"eagle_aux_hidden_state_layer_ids": [0, 3]}}, "slot count"),
-        ({"eagle": {"eagle_aux_hidden_state_layer_ids": [0, 3, 60]}}, "layer ids.*8 layers"),
+        ({"ids": [0, 3]}, "slot count"),
+        ({"ids": [0, 3, 99]}, "layer ids"),
     ],
 )
-def test_a_draft_that_does_not_fit(spec, draft_with, changes, words):
-    with pytest.raises(WiringError, match=f"does not fit the target.*{words}"):
-        check(replace(spec, draft=draft_with(**changes)))
+def test_a_draft_that_does_not_fit(machine, draft_with, changes, subject):
+    error = refused(replace(SPEC, draft=draft_with(**changes)))
+    assert error.code == "draft-does-not-fit" and f": {subject}" in error.problem
 
 
-def test_the_embedding_id_is_right_only_where_its_plugin_is_on(spec, draft_with):
-    asked = replace(spec, draft=draft_with(eagle={"eagle_aux_hidden_state_layer_ids": [-1, 2, 5]}))
-    with pytest.raises(WiringError, match="layer ids"):
-        check(asked)
-    assert check(replace(asked, env={"WIRING_EMBEDDING_ID": "1"})) == ()
+def test_the_embedding_id_is_valid_only_with_its_plugin(machine, draft_with):
+    spec = replace(SPEC, draft=draft_with(ids=[-1, 2, 30]))
+    assert refused(spec).code == "draft-does-not-fit"
+    assert preflight(replace(spec, env={"WIRING_EMBEDDING_ID": "1"})) == ()
 
 
-def test_layer_ids_are_only_noted_where_the_release_may_read_them_otherwise(spec, draft_with):
-    asked = replace(
-        spec, draft=draft_with(eagle={"eagle_aux_hidden_state_layer_ids": [-1, 2, 5]}), device="cuda", dtype="bfloat16"
-    )
-    notes = check(asked, sglang="0.5.9")
+def test_on_another_release_problems_of_the_layer_ids_are_notes(machine, draft_with):
+    machine(sglang="0.5.9")
+    notes = preflight(replace(SPEC, draft=draft_with(ids=[-1, 2, 30]), device="cuda", dtype="bfloat16"))
     assert [note.split(" ")[0] for note in notes] == ["SGLang", "layer"] and "0.5.9" in notes[0]
 
 
-@pytest.mark.parametrize("found, words", [("0.5.9", "cannot run with this SGLang release"), (None, "not installed")])
-def test_the_cpu_server_takes_one_release(spec, found, words):
-    with pytest.raises(WiringError, match=f"{words}.*expected 0.5.23"):
-        check(spec, sglang=found)
+@pytest.mark.parametrize(
+    "device, found, code",
+    [("cpu", "0.5.9", "sglang-unsupported"), ("cpu", None, "sglang-missing"), ("cuda", None, "sglang-missing")],
+)
+def test_sglang_must_be_installed_and_on_the_cpu_of_one_release(machine, device, found, code):
+    machine(sglang=found)
+    error = refused(replace(SPEC, device=device))
+    assert (error.code, error.expected, error.found) == (code, "0.5.23", found or "")
 
 
-def test_sglang_must_be_installed_on_a_gpu_too(spec):
-    with pytest.raises(WiringError, match="not installed"):
-        check(replace(spec, device="cuda"), sglang=None)
+def test_too_little_memory(machine):
+    need = needed_bytes(SPEC)
+    machine(free=10**9)
+    error = refused(SPEC)
+    assert (error.code, error.found) == ("memory-too-small", "1.0 GB") and error.expected.startswith("about 1.5")
+    machine(free=need - 1)
+    assert refused(SPEC).code == "memory-too-small"
+    for enough in (need, None):  # None: unknown
+        machine(free=enough)
+        assert preflight(SPEC) == ()
 
 
-def test_a_port_that_is_taken(spec):
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen(1)
-        port = holder.getsockname()[1]
-        with pytest.raises(WiringError, match=f"port {port}: the port is taken"):
-            check(replace(spec, port=port))
-    assert check(replace(spec, port=port)) == ()
+def test_memory_is_estimated_from_the_files_and_the_data_type(tmp_path):
+    (tmp_path / "config.json").write_text('{"torch_dtype": "bfloat16"}')
+    (tmp_path / "model-1.safetensors").write_bytes(bytes(2000))
+    (tmp_path / "model-2.safetensors").write_bytes(bytes(500))
+    on_gpu = ServerSpec(tmp_path, device="cuda")
+    assert needed_bytes(replace(on_gpu, dtype="float32")) == 5000
+    assert needed_bytes(replace(on_gpu, dtype="auto")) == needed_bytes(replace(on_gpu, dtype="bfloat16")) == 2500
+    assert needed_bytes(ServerSpec(tmp_path)) == 5000 + 1_500_000_000  # and SGLang's processes
+    (tmp_path / "config.json").write_text("{}")
+    assert needed_bytes(replace(on_gpu, dtype="float32")) == 2500
 
 
-def test_too_little_memory_names_both_sides(spec):
-    need = needed_bytes(spec.target, spec.draft, "float32", "cpu")
-    with pytest.raises(WiringError, match=r"memory does not suffice.*expected about 1\.5 GB free, found 1\.0 GB"):
-        check(spec, free=10**9)
-    with pytest.raises(WiringError):
-        check(spec, free=need - 1)
-    assert check(spec, free=need) == ()
-    assert check(spec, free=None) == ()  # unknown is not too little
-
-
-def test_memory_is_counted_from_what_the_files_hold(pair, tmp_path):
-    def file(name, tensors):
-        header, at = {"__metadata__": {"format": "pt"}}, 0
-        for tensor, (kind, size) in tensors.items():
-            header[tensor] = {"dtype": kind, "shape": [size], "data_offsets": [at, at := at + size]}
-        packed = json.dumps(header).encode()
-        (tmp_path / name).write_bytes(struct.pack("<Q", len(packed)) + packed + bytes(at))
-
-    file("model-1.safetensors", {"a": ("BF16", 2000), "b": ("F32", 400)})
-    file("model-2.safetensors", {"c": ("BF16", 200), "ids": ("I64", 80)})
-    stored = 2000 + 400 + 200 + 80
-    assert weight_bytes(tmp_path, "float32") == 4000 + 400 + 400 + 80  # bfloat16 doubles, whole numbers stay
-    assert weight_bytes(tmp_path, "bfloat16") == 2000 + 200 + 200 + 80
-    assert stored < weight_bytes(tmp_path, "auto") < stored + 1000  # the files as they are
-    (tmp_path / "model-2.safetensors").write_bytes(b"not a header")
-    assert weight_bytes(tmp_path, "float32") == 4400 + 12
-    (tmp_path / "config.json").write_text(
-        json.dumps({"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64})
-    )
-    kv = 3 * 4 * 2 * (8 * 2)  # layers x bytes x (key and value) x (head size x heads)
-    on_cpu = needed_bytes(tmp_path, None, "float32", "cpu")
-    (tmp_path / "config.json").unlink()
-    assert on_cpu - needed_bytes(tmp_path, None, "float32", "cpu") == 8192 * kv
-    assert needed_bytes(tmp_path, None, "float32", "cuda") == 4412
-
-
-def test_gpus_are_asked_for_by_the_flags_of_a_gpu_server_alone(spec):
-    asked = []
-
-    def gpus(flags):
-        asked.append(flags)
-        raise WiringError("no such GPU")
-
-    assert preflight(spec, available=lambda device: ROOM, sglang=lambda: "0.5.23", gpus=gpus) == ()
-    assert asked == []
-    with pytest.raises(WiringError, match="no such GPU"):
-        preflight(replace(spec, device="cuda", extra_flags=("--tp-size", "8")), gpus=gpus)
-    assert asked == [("--tp-size", "8")]
-
-
-def test_start_refuses_before_a_process_exists(spec, tmp_path):
-    wrong = replace(spec, target=tmp_path / "no")
-    with pytest.raises(WiringError, match="not a folder"), start(wrong, tmp_path / "log"):
+def test_start_refuses_before_a_process_exists(machine, tmp_path):
+    with pytest.raises(WiringError), start(replace(SPEC, target=tmp_path / "no"), tmp_path / "log"):
         pass
     assert not (tmp_path / "log").exists()
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """Put an nvidia-smi on PATH that prints this and exits with this status."""
+
+    def make(prints, status=0):
+        command = tmp_path / "nvidia-smi"
+        command.write_text(f"#!/bin/sh\ncat <<'END'\n{prints}\nEND\nexit {status}\n")
+        command.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("prints", "status", "count"), [(LIST, 0, 2), ("No devices found.", 0, 0), ("NVIDIA-SMI has failed", 9, 0)]
+)
+def test_devices_are_those_that_the_driver_lists(driver, prints, status, count):
+    driver(prints, status)
+    assert visible_gpus() == count
+
+
+def test_without_the_driver_s_tool_its_device_files_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    files = [path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()]
+    assert visible_gpus() == (len(files) or (None if Path("/dev/kfd").exists() else 0))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "listed", "count"),
+    [
+        ("", 8, 0),
+        ("-1", 8, 0),
+        ("3", 8, 1),
+        ("0,1,2,3", 8, 4),
+        ("0,-1,2", 8, 1),
+        ("GPU-5a,GPU-7b", 8, 2),
+        ("0, 1", 8, 2),
+        ("MIG-a,MIG-b", 1, 2),
+        ("0,1,2,3", 2, 2),
+        ("0", None, None),
+        ("0", 0, 0),
+    ],
+)
+def test_cuda_visible_devices_hides_devices_as_cuda_reads_it(monkeypatch, chosen, listed, count):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    monkeypatch.setattr(module, "_listed_gpus", lambda: listed)
+    assert visible_gpus() == count
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        ((), 1),
+        (("--tp-size", "8"), 8),
+        (("--tp-size=4", "--pp-size", "2"), 8),
+        (("--tensor-parallel-size", "2"), 2),
+        (("--tp", "16", "--nnodes", "2"), 8),
+        (("--tp-size", "8", "--tp-size", "4"), 4),
+        (("--tp-size",), 1),
+        (("--tp-size", "many"), 1),
+        (("--dp-size", "8", "--tp-size", "8", "--enable-dp-attention"), 8),
+    ],
+)
+def test_the_number_of_gpus_that_flags_need_on_this_node(flags, count):
+    assert gpus_needed(flags) == count
+
+
+@pytest.mark.parametrize(
+    ("found", "torch", "code", "shown"),
+    [
+        (0, "2.13.0", "no-gpu", "none"),
+        (4, "2.13.0", "too-few-gpus", "4"),
+        (8, "2.13.0+cpu", "torch-without-cuda", "torch 2.13.0+cpu"),
+    ],
+)
+def test_missing_gpus_are_refused(machine, monkeypatch, found, torch, code, shown):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    machine(gpus=found, torch=torch)
+    with pytest.raises(WiringError) as error:
+        check_gpus(("--tp-size", "8"), "mine.yaml, field engine.device")
+    assert (error.value.code, error.value.where) == (code, "mine.yaml, field engine.device")
+    assert error.value.found == shown
+    assert refused(replace(SPEC, device="cuda", extra_flags=("--tp-size", "8"))).code == code
+    assert preflight(SPEC) == ()  # a CPU server needs none of it
+    machine(gpus=None)  # unknown
+    check_gpus(("--tp-size", "8"))
+
+
+def test_hidden_devices_are_named_as_hidden(driver, monkeypatch):
+    driver(LIST)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(WiringError) as error:
+        check_gpus(())
+    assert error.value.code == "no-gpu" and "CUDA_VISIBLE_DEVICES=''" in error.value.found

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel
 
 from wiring.errors import WiringError
-from wiring.server.preflight_gpu import gpus_asked
+from wiring.server.preflight import gpus_needed
 from wiring.workbook.profile import PROFILES, Profile, load_profile, read_profile
 
 
@@ -127,4 +127,4 @@ def test_the_gpu_example_has_every_field_with_a_comment_and_its_true_default():
 
 def test_the_gpu_example_serves_on_eight_gpus_and_only_asks_what_it_attaches_to():
     engine = read_profile(GPU_EXAMPLE).engine
-    assert (engine.device, gpus_asked(engine.extra_flags), engine.read_only) == ("cuda", 8, True)
+    assert (engine.device, gpus_needed(engine.extra_flags), engine.read_only) == ("cuda", 8, True)

@@ -1,14 +1,12 @@
-"""Which KV slots the queries of a batch see, and attention over them; PyTorch alone, no SGLang.
+"""Compute which KV slots the queries of a batch see, and attention over them, in plain PyTorch.
 
-Three kinds of batch meet here. With p tokens of a sequence in the KV cache already:
+With p tokens of a sequence in the KV cache:
 
-- verify: the target runs n tree nodes behind the prefix; a node sees the prefix and its ancestors;
-- draft step i of a round: `topk` branches run one token each; a branch sees the prefix and its own i + 1
-  drafts;
-- everything else (prefill, plain decoding, draft extend): a token sees what stands before it.
+- verify: the target runs n tree nodes after the prefix; a node sees the prefix and its ancestors;
+- draft step i of a round: `topk` branches run one token each; a branch sees the prefix and its own i + 1 drafts;
+- prefill, plain decoding, draft extend: a token sees all tokens before it.
 
-Below, `table` is SGLang's `req_to_token`, [requests of the pool, pool_len] int32: the KV slot of each token
-of each request.
+`table` is SGLang's `req_to_token`, int32 [requests of the pool, pool_len]: the KV slot of each token of each request.
 """
 
 from __future__ import annotations
@@ -19,17 +17,18 @@ import torch
 from torch import Tensor
 
 QUERY_BLOCK = 256
-"""Queries that one span holds at most in a prefill: bounds the score matrix."""
+"""Maximum number of queries of one span in a prefill, which bounds the score matrix."""
 
 
 @dataclass(frozen=True)
 class Span:
     """Queries of one sequence and the keys that they see.
 
-    first, count: rows of the query tensor.
-    slots: [S] int64 KV slots.
-    hidden: [count, 1, S] bool, true where a query does not see a key (the middle axis is for heads); None
-        where every query sees every key.
+    Attributes:
+        first, count: rows of the query tensor.
+        slots: int64 [S] KV slots.
+        hidden: bool [count, 1, S], true where a query does not see a key (the middle axis is for heads); None where
+            every query sees every key.
     """
 
     first: int
@@ -39,22 +38,19 @@ class Span:
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], scale: float) -> Tensor:
-    """Scaled dot-product attention of each span's queries over its slots.
+    """Return scaled dot-product attention of each span's queries over its slots, [T, heads, Dv].
 
-    Written as two matrix products and a softmax (in float32): on a handful of queries this takes a third of
-    the time of `scaled_dot_product_attention`, which first repeats the keys for each query head.
+    Two matrix products and a softmax in float32: for a handful of queries this takes a third of the time of
+    `scaled_dot_product_attention`, which first repeats the keys for each query head.
 
     Args:
         query: [T, heads, Dk], the spans' rows in order and without gaps.
-        keys, values: [slots of the pool, KV heads, Dk or Dv]; in a latent cache (MLA) the values are the first
-            Dv entries of the keys, in the same memory.
+        keys, values: [slots of the pool, KV heads, Dk or Dv]; in a latent cache (MLA) the values are the first Dv
+            entries of the keys, in the same memory.
         scale: factor on the scores.
-
-    Returns:
-        [T, heads, Dv]
     """
     heads, kv_heads, value_width = query.shape[1], keys.shape[1], values.shape[2]
-    share = heads // kv_heads  # query heads per KV head: they become rows, so that no key is repeated
+    share = heads // kv_heads  # query heads per KV head; as rows, so that no key is repeated
     latent = keys.data_ptr() == values.data_ptr()
     query = query * scale
     if not spans:
@@ -77,11 +73,11 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], scale
 
 
 def verify_spans(table: Tensor, requests: list[int], prefixes: list[int], tree: Tensor) -> list[Span]:
-    """Spans of a verify batch.
+    """Return the spans of a verify batch.
 
     Args:
-        requests, prefixes: [batch] table row and tokens before the tree's root, per sequence.
-        tree: [batch, n, n] bool, true where the node in the row sees the node in the column.
+        requests, prefixes: [batch] table row, and number of tokens before the tree's root.
+        tree: bool [batch, n, n], true where the node of the row sees the node of the column.
     """
     nodes = tree.shape[1]
     spans = []
@@ -94,10 +90,10 @@ def verify_spans(table: Tensor, requests: list[int], prefixes: list[int], tree: 
 def draft_spans(
     table: Tensor, requests: list[int], prefixes: list[int], topk: int, num_steps: int, step: int
 ) -> list[Span]:
-    """Spans of draft step `step` (from 0); the branches of one sequence share a span.
+    """Return the spans of draft step `step` (from 0), one per sequence.
 
-    Branch b's drafts stand in the table at prefix + b * num_steps onwards, one per step, as
-    `assign_draft_cache_locs_contiguous_cpu` hands them out.
+    The drafts of branch b are in the table from prefix + b * num_steps, one per step, as
+    `assign_draft_cache_locs_contiguous_cpu` lays them out.
     """
     others = ~torch.eye(topk, dtype=torch.bool).repeat_interleave(step + 1, dim=1)  # [topk, topk * (step + 1)]
     spans = []
@@ -110,7 +106,7 @@ def draft_spans(
 
 
 def causal_spans(table: Tensor, requests: list[int], prefixes: list[int], counts: list[int]) -> list[Span]:
-    """Spans of a batch in which each sequence goes on by `count` tokens behind its prefix, in blocks."""
+    """Return the spans of a batch that adds `counts[i]` tokens after the prefix of sequence i, in blocks."""
     spans, first = [], 0
     for request, prefix, count in zip(requests, prefixes, counts, strict=True):
         for begin in range(0, count, QUERY_BLOCK):

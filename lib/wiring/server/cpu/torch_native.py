@@ -1,22 +1,55 @@
-"""Attention for EAGLE-3 on a CPU: SGLang's `torch_native` backend plus verify and multi-step drafting.
+"""SGLang plugin of the CPU server: the attention backend `torch_native` with verify and multi-step draft batches.
 
-Which slots a query sees does not depend on the layer. It is worked out once per forward pass, in
-`init_forward_metadata`, as spans (see `spans`); each layer then only gathers and multiplies.
+SGLang's own `torch_native` has neither batch, and `intel_amx`, which has both, needs AMX. Which slots a query sees does
+not depend on the layer: `init_forward_metadata` computes it once per forward pass (see `spans`).
 """
 
 from __future__ import annotations
 
+from sglang.srt.layers.attention.attention_registry import register_attention_backend
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+from sglang.srt.models.deepseek_common import attention_backend_handler as deepseek
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from torch import Tensor
 
 from wiring.errors import WiringError
 from wiring.server.cpu.spans import Span, attend, causal_spans, draft_spans, verify_spans
 
+BACKEND = "torch_native"
+
+
+def register() -> None:
+    """Register the backends with SGLang; called in the server's process and in each child."""
+    register_attention_backend(BACKEND)(CpuAttention)
+    # SGLang treats a backend without an entry as Triton, whose prefill attends with expanded keys and values.
+    # torch_native reads both from the latent cache, so it always needs the absorbed form.
+    deepseek.AttentionBackendRegistry.register(BACKEND, deepseek._dispatch_mla_subtype)
+    HookRegistry.register(
+        "sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend",
+        _create_draft_backend,
+        HookType.AROUND,
+    )
+
+
+def _create_draft_backend(create, factory, backend_name, backend_map, error_template, stamps_children=False):
+    """Wrap `DraftBackendFactory._create_backend`, adding `torch_native` to the backends to choose from.
+
+    `stamps_children` is set for the multi-step decode backend and not for the draft-extend one.
+    """
+
+    def torch_native():
+        runner = factory.draft_model_runner
+        if stamps_children:
+            return BACKEND, CpuDraftAttention(runner, factory.topk, factory.speculative_num_steps)
+        return BACKEND, CpuAttention(runner)
+
+    return create(factory, backend_name, {**backend_map, BACKEND: torch_native}, error_template, stamps_children)
+
 
 def _is_plain(layer, forward_batch) -> bool:
-    """Whether a layer is decoder self-attention over the whole prefix, the only kind that spans describe."""
+    """Return whether a layer is decoder self-attention over the whole prefix, the only kind that spans describe."""
     window = layer.sliding_window_size
     return not (
         layer.is_cross_attention
@@ -30,6 +63,7 @@ def _is_plain(layer, forward_batch) -> bool:
 def _refusal(layer) -> WiringError:
     return WiringError(
         "the CPU kit cannot draft or verify with this kind of attention layer",
+        code="attention-unsupported-on-cpu",
         where=f"layer {layer.layer_id}",
         expected="decoder self-attention over the whole prefix",
         found=f"sliding window {layer.sliding_window_size}, logit cap {layer.logit_cap}, type {layer.attn_type}",
@@ -38,9 +72,9 @@ def _refusal(layer) -> WiringError:
 
 
 class CpuAttention(TorchNativeAttnBackend):
-    """The backend of the target and of the draft's extend batches.
+    """Backend of the target and of the draft's extend batches.
 
-    Prefill and plain decoding of layers beyond `_is_plain` stay with its parent.
+    Prefill and plain decoding of layers that are not `_is_plain` are left to SGLang's backend.
     """
 
     def __init__(self, model_runner):
@@ -77,7 +111,7 @@ class CpuAttention(TorchNativeAttnBackend):
         return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache)
 
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache: bool) -> Tensor:
-        """Write this layer's keys and values, then attend; [T, heads * Dv]."""
+        """Write this layer's keys and values, then attend; return [T, heads * Dv]."""
         pool = self.token_to_kv_pool
         if save_kv_cache and k is not None and v is not None:
             pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, self.swa_out_cache_loc), k, v)
@@ -92,26 +126,24 @@ class CpuAttention(TorchNativeAttnBackend):
 
 
 class _DraftStep(CpuAttention):
-    """The backend of one draft step; its spans are set by `CpuDraftAttention`."""
+    """Backend of one draft step; `CpuDraftAttention` sets its spans."""
 
     def init_forward_metadata(self, forward_batch) -> None:
         TorchNativeAttnBackend.init_forward_metadata(self, forward_batch)
 
     def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True):
-        if not _is_plain(layer, forward_batch):  # the parent knows nothing of branches
+        if not _is_plain(layer, forward_batch):  # SGLang's backend has no branches
             raise _refusal(layer)
         return self._attend(q, k, v, layer, forward_batch, save_kv_cache)
 
 
 class CpuDraftAttention:
-    """The backends of the draft's steps in one round: SGLang takes `attn_backends[i]` for step i.
+    """Backends of the draft's steps in one round: SGLang takes `attn_backends[i]` for step i.
 
-    A round of `num_steps` drafts runs `num_steps - 1` forward passes, since its first draft comes from the
-    extend batch before it.
+    A round of `num_steps` drafts runs `num_steps - 1` forward passes: its first draft comes from the extend batch.
 
     Raises:
-        WiringError: branches (top-k above 1) on a pool with pages of several tokens, whose slots
-            SGLang lays out differently.
+        WiringError: top-k above 1 on a pool with pages of several tokens, whose slots SGLang lays out differently.
     """
 
     def __init__(self, model_runner, topk: int, num_steps: int):
@@ -119,6 +151,7 @@ class CpuDraftAttention:
         if topk > 1 and page > 1:
             raise WiringError(
                 "the CPU kit drafts trees on a KV pool of single tokens only",
+                code="tree-with-pages-on-cpu",
                 where="--page-size",
                 expected=1,
                 found=page,

@@ -1,4 +1,4 @@
-"""A stand-in for an SGLang server that answers a few of its paths. usage: answering.py PORT [silent]"""
+"""Answer a few paths of an SGLang server. usage: answering.py PORT [silent]"""
 
 import json
 import sys

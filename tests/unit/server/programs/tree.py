@@ -1,6 +1,6 @@
-"""A stand-in for a server: a main process, a worker that ignores SIGTERM, and a helper that left for its own session.
+"""Act as a server: a main process, a worker that ignores SIGTERM, and a worker in a session of its own.
 
-usage: tree.py PIDS [exit-after SECONDS STATUS] -- the three process ids go to the file PIDS once all live.
+usage: tree.py PIDS [exit-after SECONDS STATUS] -- writes the three process ids to the file PIDS once all run.
 """
 
 import mmap
@@ -26,10 +26,10 @@ if __name__ == "__main__":
     Path(tempfile.gettempdir(), "left-behind").write_text("a file that the server does not remove")
     with open(f"/dev/shm/sglang_stand_in_{os.getpid()}", "w+b") as file:
         file.truncate(mmap.PAGESIZE)
-        shared = mmap.mmap(file.fileno(), mmap.PAGESIZE)  # as SGLang's workers share their load
-    told = Path(sys.argv[1])
-    told.with_suffix(".part").write_text(" ".join(str(pid) for pid in (os.getpid(), *(c.pid for c in children))))
-    told.with_suffix(".part").rename(told)
+        shared = mmap.mmap(file.fileno(), mmap.PAGESIZE)  # as SGLang's workers do
+    report = Path(sys.argv[1])
+    report.with_suffix(".part").write_text(" ".join(str(pid) for pid in (os.getpid(), *(c.pid for c in children))))
+    report.with_suffix(".part").rename(report)
     if sys.argv[2:3] == ["exit-after"]:
         time.sleep(float(sys.argv[3]))
         print("RuntimeError: the stand-in gave up", file=sys.stderr, flush=True)

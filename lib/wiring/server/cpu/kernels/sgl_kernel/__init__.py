@@ -1,20 +1,16 @@
-"""The CPU server's `sgl_kernel`: the nine functions that SGLang 0.5.23 imports from it on a CPU.
+"""Package `sgl_kernel` of the CPU server: the nine functions that SGLang 0.5.23 imports from it on a CPU.
 
-PyPI carries CUDA builds of `sgl_kernel` only. With `SGLANG_USE_CPU_ENGINE=1` SGLang imports the
-functions below by name when its modules load; each is written here in PyTorch with the signature of
-its call site and the meaning of the Triton kernel beside that call. No `torch.ops.sgl_kernel`
-operator is defined, which tells SGLang that AMX kernels are absent.
-
-This folder must be on the path of CPU server processes only, where `wiring.server.cpu.launcher`
-puts it: anywhere else it would hide the real package, so it refuses to be imported.
+PyPI has CUDA builds of `sgl_kernel` only. With `SGLANG_USE_CPU_ENGINE=1` SGLang imports these functions by name. Each
+is written in PyTorch with the signature of its call site and the meaning of the Triton kernel used there on a GPU. No
+`torch.ops.sgl_kernel` operator is defined, which SGLang takes as the absence of AMX kernels.
 """
 
 import os
 
 if os.environ.get("WIRING_SGLANG_CPU") != "1":
     raise ImportError(
-        f"{__file__} stands in for sgl_kernel in CPU servers started by wiring (WIRING_SGLANG_CPU=1) and must "
-        "not be imported elsewhere. Take its folder off PYTHONPATH."
+        f"{__file__} replaces sgl_kernel in CPU servers of wiring (WIRING_SGLANG_CPU=1) and must not be imported "
+        "elsewhere. Remove its folder from PYTHONPATH."
     )
 
 from .eagle_tree import build_tree_kernel_efficient_cpu as build_tree_kernel_efficient_cpu

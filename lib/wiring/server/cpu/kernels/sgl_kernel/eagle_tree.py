@@ -1,9 +1,8 @@
-"""The EAGLE draft tree: building it, walking it with the target's tokens, and what follows a walk.
+"""Build the EAGLE draft tree, verify it against the target's tokens, and update tokens after a round.
 
-A tree of one request has n = `draft_token_num` nodes: node 0 is the last verified token (the root),
-nodes 1 to n - 1 are drafts, ordered by level. A "chain" is the tree of top-k 1. Nodes of request b are
-numbered b * n + node across the batch. Argument names and order are those of SGLang's call sites;
-tensors marked "out" are written in place.
+A tree of one request has n = `draft_token_num` nodes: node 0 is the last verified token (the root), nodes 1 to n - 1
+are drafts, ordered by level. A chain is the tree of top-k 1. Node i of request b has number b * n + i in the batch.
+Names and order of arguments are those of SGLang's call sites; tensors marked "out" are written in place.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from wiring.errors import WiringError
 
+# TreeMaskMode in sglang/kernels/ops/speculative/spec_tree.py: a row covers prefix and tree, or the tree alone. Mode 2,
+# one bit per node, is not used on a CPU.
 _FULL_MASK, _QLEN_ONLY = 0, 1
-"""Tree mask modes (TreeMaskMode in sglang/kernels/ops/speculative/spec_tree.py): each node's row covers
-the whole prefix and the tree, or the tree alone. Mode 2, one bit per node, has no user on a CPU."""
 
 
 def build_tree_kernel_efficient_cpu(
@@ -32,36 +31,33 @@ def build_tree_kernel_efficient_cpu(
     draft_token_num: int,
     tree_mask_mode: int,
 ) -> None:
-    """Lay out the draft tree of each request: positions, links and the ancestor mask.
+    """Write the positions, links and ancestor mask of each request's draft tree.
 
-    Mirrors `sgl_build_tree_kernel_efficient_triton` in sglang/kernels/ops/speculative/spec_tree.py.
-    The draft proposes `topk` candidates at level 1 and `topk * topk` at each deeper level, numbered
-    through; `selected_index` names those that became nodes, in ascending order, so that
-    `candidate // topk` is 0 for a child of the root and otherwise points into `parent_list`, which
-    gives the parent's own candidate number.
+    Source: `sgl_build_tree_kernel_efficient_triton` in sglang/kernels/ops/speculative/spec_tree.py. The draft proposes
+    `topk` candidates at level 1 and `topk * topk` at each deeper level, numbered consecutively. For a node with
+    candidate number c, `c // topk` is 0 for a child of the root, and otherwise an index into `parent_list`, which
+    gives the candidate number of the parent.
 
     Args:
-        parent_list: [batch, 1 + topk * (steps - 2)] int64; empty for one step.
-        selected_index: [batch, n - 1] int64 candidate number of each node but the root.
-        verified_seq_len: [batch] tokens before the root (the root's position).
-        tree_mask: bool, out. Row of node i: true at its ancestors and itself; in full mode
-            also at the whole prefix. Flat, n rows of `n` (or `seq_len + n`) per request.
+        parent_list: int64 [batch, 1 + topk * (steps - 2)]; empty for one step.
+        selected_index: int64 [batch, n - 1], candidate number of each node but the root, ascending.
+        verified_seq_len: [batch], tokens before the root, which is the root's position.
+        tree_mask: bool, out. In row i true at node i and its ancestors, in full mode also at the prefix. Flat, n rows
+            of n (full mode: prefix + n) per request.
         positions: [batch * n], out: the token position of each node.
         retrieve_index: [batch, n], out: batch-wide node number.
-        retrieve_next_token, retrieve_next_sibling: [batch, n], given as -1, out: first child and
-            next sibling of each node, or -1.
-        topk: candidates per expanded node.
-        depth: the greatest number of levels (the draft's steps).
-        draft_token_num: n.
-        tree_mask_mode: 0 or 1, see above.
+        retrieve_next_token, retrieve_next_sibling: [batch, n] filled with -1, out: first child, next sibling.
+        depth: maximum number of levels (the draft's steps).
+        tree_mask_mode: 0 (full) or 1.
 
     Raises:
-        WiringError: any other mask mode.
+        WiringError: another mask mode ("tree-mask-unsupported-on-cpu").
     """
     mode, n = int(tree_mask_mode), draft_token_num
     if mode not in (_FULL_MASK, _QLEN_ONLY):
         raise WiringError(
             "the CPU kit cannot build this kind of tree mask",
+            code="tree-mask-unsupported-on-cpu",
             where="build_tree_kernel_efficient_cpu",
             expected="TreeMaskMode 0 (full) or 1 (drafts only)",
             found=mode,
@@ -88,7 +84,7 @@ def build_tree_kernel_efficient_cpu(
 
 
 def _parents(selected: list[int], candidate_parents: list[int], topk: int) -> list[int]:
-    """The parent of each node; -1 for the root and for a node whose parent was not selected."""
+    """Return the parent of each node; -1 for the root and for a node without a selected parent."""
     node_of = {}
     for node, candidate in enumerate(selected, start=1):
         node_of.setdefault(candidate, node)
@@ -100,7 +96,7 @@ def _parents(selected: list[int], candidate_parents: list[int], topk: int) -> li
 
 
 def _ancestry(parents: list[int], depth: int) -> list[list[bool]]:
-    """Row i is true at the ancestors of node i, at i itself, and at the root; at most `depth` levels."""
+    """Return n rows; row i is true at node i, its ancestors (at most `depth` levels) and the root."""
     rows = []
     for node in range(len(parents)):
         row = [False] * len(parents)
@@ -115,7 +111,7 @@ def _ancestry(parents: list[int], depth: int) -> list[list[bool]]:
 
 
 def _links(parents: list[int]) -> tuple[list[int], list[int]]:
-    """First child and next sibling of each node, children in ascending order; -1 for none."""
+    """Return first child and next sibling of each node, children in ascending order; -1 for none."""
     first_child, next_sibling = [-1] * len(parents), [-1] * len(parents)
     for node in range(len(parents) - 1, 0, -1):
         parent = parents[node]
@@ -137,18 +133,17 @@ def verify_tree_greedy_cpu(
 ) -> None:
     """Walk each tree from its root along the drafts that equal the target's own next token.
 
-    Mirrors `verify_tree_greedy_kernel_triton` in sglang/kernels/ops/speculative/spec_tree.py, whose
-    CPU call site spells three arguments `retrive_*`.
+    Source: `verify_tree_greedy_kernel_triton` in sglang/kernels/ops/speculative/spec_tree.py. SGLang's CPU call site
+    spells three arguments `retrive_*`.
 
     Args:
-        predicts: [batch * n] int32, out: the target's token at every node of the walk; the last of
-            them is the bonus token.
-        accept_index: [batch, at most levels] int32, given as -1, out: batch-wide numbers of the nodes of
-            the walk, the root first. Its width bounds the walk.
-        accept_token_num: [batch] int32, out: accepted drafts, the root and the bonus not counted.
-        candidates: [batch, n] token of each node.
-        retrive_index, retrive_next_token, retrive_next_sibling: [batch, n] as built above.
-        target_predict: [batch * n] or [batch, n]: the target's token after each node.
+        predicts: int32 [batch * n], out: the target's token at every node of the walk; the last is the bonus token.
+        accept_index: int32 [batch, maximum walk] filled with -1, out: batch-wide numbers of the walk's nodes.
+        accept_token_num: int32 [batch], out: accepted drafts, without the root and the bonus token.
+        candidates: [batch, n], token of each node.
+        retrive_index, retrive_next_token, retrive_next_sibling: [batch, n] as written by
+            `build_tree_kernel_efficient_cpu`.
+        target_predict: [batch * n] or [batch, n], the target's token after each node.
     """
     width = accept_index.shape[1]
     wanted = target_predict.reshape(-1).tolist()
@@ -175,15 +170,14 @@ def verify_tree_greedy_cpu(
 
 
 def fill_bonus_tokens_cpu(accept_tokens: Tensor, accept_lens: Tensor, bonus_tokens: Tensor, accept_stride: int) -> None:
-    """The last token that each request gained in a round: `accept_tokens[b, accept_lens[b] - 1]`.
+    """Write the last token that each request gained in a round: `accept_tokens[b, accept_lens[b] - 1]`.
 
-    Mirrors `fill_bonus_tokens` in sglang/kernels/ops/speculative/eagle.py.
+    Source: `fill_bonus_tokens` in sglang/kernels/ops/speculative/eagle.py.
 
     Args:
         accept_tokens: [batch, accept_stride] or flat.
-        accept_lens: [batch] tokens gained, the bonus included (at least 1).
-        bonus_tokens: [batch] int32, out.
-        accept_stride: row width of `accept_tokens`.
+        accept_lens: [batch], tokens gained, the bonus token included (at least 1).
+        bonus_tokens: int32 [batch], out.
     """
     index = torch.arange(accept_lens.numel()) * accept_stride + accept_lens.long() - 1
     bonus_tokens.copy_(accept_tokens.reshape(-1)[index])
@@ -198,13 +192,13 @@ def rotate_input_ids_cpu(
 ) -> None:
     """Shift each request's tokens left by one and put its new token last.
 
-    Mirrors `rotate_input_ids_kernel` in sglang/kernels/ops/speculative/multi_layer_eagle.py.
+    Source: `rotate_input_ids_kernel` in sglang/kernels/ops/speculative/multi_layer_eagle.py.
 
     Args:
         input_ids: [tokens], out: packed tokens of the batch.
-        extend_start_loc, extend_seq_lens: [batch] range of each request; an empty one is left alone.
+        extend_start_loc, extend_seq_lens: [batch] range of each request, may be empty.
         topk_index: [batch] or [batch, 1] new token of each request.
-        select_index: [batch] where in `input_ids` the new token goes instead of the last place.
+        select_index: [batch], index in `input_ids` that takes the new token instead of the last place.
     """
     ranges = zip(extend_start_loc.tolist(), extend_seq_lens.tolist(), topk_index.reshape(-1).tolist(), strict=True)
     places = None if select_index is None else select_index.tolist()

@@ -1,8 +1,8 @@
-"""Which KV slot belongs to which token: the table `req_to_token` and copies between slots.
+"""Assign KV slots to tokens in the table `req_to_token`, and copy between slots.
 
-`req_to_token[r, t]` (int32, [requests, pool_len]) is the KV slot of token t of the request in row r.
-A "packed" tensor holds the entries of one request after the other, without gaps. Argument names
-and order are those of SGLang's call sites; tensors marked "out" are written in place.
+`req_to_token[r, t]` (int32, [requests, pool_len]) is the KV slot of token t of the request in row r. A packed tensor
+holds the entries of one request after the other. `pool_len` is the table's width, which the functions do not need.
+Names and order of arguments are those of SGLang's call sites; tensors marked "out" are written in place.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ def assign_req_to_token_pool_cpu(
 ) -> None:
     """Write packed slots into the table: `req_to_token[r, start:end] = next end - start slots`.
 
-    Mirrors `assign_req_to_token_pool` in sglang/srt/mem_cache/allocation.py.
+    Source: `assign_req_to_token_pool` in sglang/srt/mem_cache/allocation.py.
 
     Args:
-        req_pool_indices: [batch] table row of each request.
-        req_to_token: [requests, pool_len], out.
-        start_offset, end_offset: [batch] token range of each request; may be empty.
-        out_cache_loc: [at least the sum of the range lengths] packed slots.
-        pool_len: the table's width; unused, since the tensor knows it.
+        req_pool_indices: [batch], table row of each request.
+        req_to_token: out.
+        start_offset, end_offset: [batch], token range of each request, may be empty.
+        out_cache_loc: [sum of the range lengths, or more] packed slots.
     """
     rows, columns = _table_cells(req_pool_indices, start_offset, end_offset)
     req_to_token[rows, columns] = out_cache_loc[: rows.numel()].to(req_to_token.dtype)
@@ -48,15 +47,15 @@ def assign_extend_cache_locs_cpu(
 ) -> None:
     """Read ranges of the table into packed slots: the inverse of `assign_req_to_token_pool_cpu`.
 
-    Mirrors `assign_extend_cache_locs` in sglang/kernels/ops/speculative/cache_locs.py; entries of
-    `out_cache_loc` (out) beyond the sum of the range lengths keep their values.
+    Source: `assign_extend_cache_locs` in sglang/kernels/ops/speculative/cache_locs.py. Further entries of
+    `out_cache_loc` (out) keep their values.
     """
     rows, columns = _table_cells(req_pool_indices, start_offset, end_offset)
     out_cache_loc[: rows.numel()] = req_to_token[rows, columns].to(out_cache_loc.dtype)
 
 
 def _table_cells(requests: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Row and column of each table cell in the ranges [start, end), request after request."""
+    """Return row and column of each table cell in the ranges [start, end), request after request."""
     lengths = (end - start).long()
     rows = requests.long().repeat_interleave(lengths)
     first_in_pack = lengths.cumsum(0) - lengths
@@ -73,13 +72,12 @@ def assign_draft_cache_locs_contiguous_cpu(
     topk: int,
     num_steps: int,
 ) -> None:
-    """The slots behind each sequence that the draft writes: `topk * num_steps` from `seq_lens` on.
+    """Return in `out_cache_loc` the slots for a round's drafts: `topk * num_steps` after each sequence.
 
-    Mirrors `assign_draft_cache_locs_contiguous` in sglang/kernels/ops/speculative/cache_locs.py.
+    Source: `assign_draft_cache_locs_contiguous` in sglang/kernels/ops/speculative/cache_locs.py.
 
     Args:
         req_pool_indices, seq_lens: [batch].
-        req_to_token: [requests, pool_len].
         out_cache_loc: [batch * topk * num_steps], out.
     """
     columns = seq_lens.long()[:, None] + torch.arange(topk * num_steps)  # [batch, topk * num_steps]
@@ -90,12 +88,12 @@ def assign_draft_cache_locs_contiguous_cpu(
 def fill_accept_out_cache_loc_cpu(accept_index: Tensor, out_cache_loc: Tensor, accept_out_cache_loc: Tensor) -> None:
     """Pack the slots of accepted tokens to the front, in order.
 
-    Mirrors `fill_accept_out_cache_loc` in sglang/kernels/ops/speculative/eagle.py.
+    Source: `fill_accept_out_cache_loc` in sglang/kernels/ops/speculative/eagle.py.
 
     Args:
-        accept_index: [any] index into `out_cache_loc`, or -1 where nothing was accepted.
-        out_cache_loc: [tokens] the slot of each verified token.
-        accept_out_cache_loc: [at least the accepted count], out; the rest keeps its values.
+        accept_index: any shape, index into `out_cache_loc`, or -1 where nothing was accepted.
+        out_cache_loc: [tokens], the slot of each verified token.
+        accept_out_cache_loc: [accepted tokens, or more], out; further entries keep their values.
     """
     index = accept_index.reshape(-1)
     slots = out_cache_loc[index[index != -1].long()]
@@ -105,20 +103,22 @@ def fill_accept_out_cache_loc_cpu(accept_index: Tensor, out_cache_loc: Tensor, a
 def copy_all_layer_kv_cache_cpu(data_ptrs: Tensor, strides: Tensor, tgt_loc: Tensor, src_loc: Tensor) -> None:
     """Copy slot `src_loc[i]` over slot `tgt_loc[i]` in every layer's buffer.
 
-    Mirrors `copy_all_layer_kv_cache_tiled` in sglang/kernels/ops/kvcache/cache_move.py: every source
-    is read before any target is written, so that overlapping moves are safe. Targets are distinct.
+    Source: `copy_all_layer_kv_cache_tiled` in sglang/kernels/ops/kvcache/cache_move.py: all sources are read before a
+    target is written, so overlapping moves are safe.
 
     Args:
-        data_ptrs: [buffers] address of each buffer (keys and values of each layer).
-        strides: [buffers] bytes per slot of each buffer.
-        tgt_loc, src_loc: [moves] slots.
+        data_ptrs: [buffers], address of each buffer (keys and values of each layer).
+        strides: [buffers], bytes per slot.
+        tgt_loc, src_loc: [moves], slots; targets are distinct.
 
     Raises:
-        WiringError: a slot is negative, or the two lists differ in length.
+        WiringError: the two lists differ in length ("kv-copy-lengths-differ"), or a slot is negative
+            ("kv-slot-negative").
     """
     if tgt_loc.numel() != src_loc.numel():
         raise WiringError(
             "targets and sources differ in number",
+            code="kv-copy-lengths-differ",
             where="copy_all_layer_kv_cache_cpu",
             expected=f"{tgt_loc.numel()} sources",
             found=src_loc.numel(),
@@ -126,8 +126,10 @@ def copy_all_layer_kv_cache_cpu(data_ptrs: Tensor, strides: Tensor, tgt_loc: Ten
     if tgt_loc.numel() == 0:
         return
     lowest = min(int(tgt_loc.min()), int(src_loc.min()))
-    if lowest < 0:  # would address memory in front of the buffer
-        raise WiringError("negative KV slot", where="copy_all_layer_kv_cache_cpu", found=lowest)
+    if lowest < 0:  # an address before the buffer
+        raise WiringError(
+            "negative KV slot", code="kv-slot-negative", where="copy_all_layer_kv_cache_cpu", found=lowest
+        )
     slots = max(int(tgt_loc.max()), int(src_loc.max())) + 1
     source, target = src_loc.long(), tgt_loc.long()
     for address, stride in zip(data_ptrs.tolist(), strides.tolist(), strict=True):

@@ -1,20 +1,17 @@
-"""SGLang's own draft on the CPU server and ours propose the same tokens, for every kind of draft that SGLang reads.
+"""SGLang's draft on the CPU server and `Eagle3Draft` propose the same tokens, for every variant that SGLang reads.
 
-A server drafts chains of 5 with a random draft in float32; each round's proposals are recorded with the states that
-the draft was fed. Ours, read with producer "sglang", then drafts from the same rows, each step fed its own proposal.
-`draft_variants.py` has the drafts. Among their settings are those that SGLang 0.5.23 passes over without a word: that
-it obeys none of them is shown, too (norm_before_residual, sliding_window, attention_bias for q, k and v, mlp_bias, an
-embedding or a head in the file where the target's or the embedding is used).
+A server drafts chains of 5 with a random draft in float32; each round's proposals are recorded with the states that the
+draft was fed. `Eagle3Draft`, read with producer "sglang", then drafts from the same rows, fed its own proposals.
+`draft_variants.py` has the drafts. Some of their settings are ignored by SGLang 0.5.23, which is tested too
+(norm_before_residual, sliding_window, attention_bias for q, k and v, mlp_bias, an embedding or a head in the file where
+the target's or the embedding is used).
 
-What has no server here:
+Not covered by a server:
 
-- a window for the draft (--speculative-draft-window-size): "the CPU kit cannot draft or verify with this kind of
-  attention layer (... found sliding window 16 ...)";
-- what SGLang itself does not load: linear scaling with a whole number as factor ("'int' object is not iterable"), a
-  config without draft_vocab_size ("'LlamaConfig' object has no attribute 'draft_vocab_size'"), another activation than
-  silu ("Unsupported activation: gelu. Only silu is supported for now."), and a context longer than the draft's own
-  ("Target model's context_length (512) is greater than the derived context_length (128)");
-- what our reader refuses: a rotation of part of the head, longrope, drafts with latent attention.
+- a window for the draft (--speculative-draft-window-size), which the CPU kit refuses;
+- what SGLang itself does not load: linear scaling with a whole number as factor, a config without draft_vocab_size,
+  another activation than silu, and a context longer than the draft's own;
+- what the reader refuses: a rotation of part of the head, longrope, drafts with latent attention.
 """
 
 from __future__ import annotations
@@ -33,8 +30,10 @@ from wiring.capture.proposals import DraftRecord
 from wiring.capture.records import capture_environment, read_capture
 from wiring.checkpoints.draft_files import DraftCheckpoint, read_draft
 from wiring.checkpoints.target_files import read_tensor
+from wiring.engines.sglang import Speculation
 from wiring.layers import Phase
 from wiring.model.eagle3 import Eagle3Draft
+from wiring.server.server_spec import ServerSpec
 
 pytestmark = pytest.mark.server
 
@@ -45,7 +44,7 @@ MOST_SKIPPED, LEAST_CHANGED = 0.02, 0.1
 
 @dataclass(frozen=True)
 class Request:
-    """One request: its text int64 [N], the states [N-1, n, H] beside its rows, and its rounds."""
+    """One request: its text int64 [N], the states [N-1, n, H] of its rows, and its rounds."""
 
     text: torch.Tensor
     states: torch.Tensor
@@ -84,20 +83,16 @@ def target(tmp_path_factory) -> Path:
 def served(request, target, tmp_path_factory) -> Served:
     variant, folder = request.param, tmp_path_factory.mktemp("variant")
     write_draft(folder / "draft", variant, seed=5)
-    flags = [
-        *("--model-path", str(target), "--dtype", "float32", "--mem-fraction-static", "0.3"),
-        *("--max-total-tokens", "2048", "--max-running-requests", "8", "--context-length", str(CONTEXT)),
-        *("--chunked-prefill-size", "64", "--skip-server-warmup", "--sleep-on-idle"),
-        *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(folder / "draft")),
-        *("--speculative-num-steps", str(STEPS), "--speculative-eagle-topk", "1"),
-        *("--speculative-num-draft-tokens", str(STEPS + 1)),
-    ]
+    flags = ("--max-total-tokens", "2048", "--max-running-requests", "8", "--context-length", str(CONTEXT))
+    flags += ("--chunked-prefill-size", "64", "--skip-server-warmup")
+    switches = capture_environment(folder / "capture", drafts=True)
+    speculation = Speculation(STEPS, 1, STEPS + 1)
+    spec = ServerSpec(target, folder / "draft", speculation, extra_flags=flags, env=switches)
     generator = torch.Generator().manual_seed(11)
     prompts = [torch.randint(0, VOCABULARY, (length,), generator=generator).tolist() for length in LENGTHS]
     for first, prompt in enumerate(prompts):
         prompt[0] = first  # no prompt is in the prefix cache
-    switches = capture_environment(folder / "capture", drafts=True)
-    with serving(flags, folder / "server.log", switches) as server:
+    with serving(spec, folder / "server.log") as server:
         answers = server.generate(prompts, NEW_TOKENS)
     draft = read_draft(folder / "draft", producer="sglang")
     requests = _requests(folder / "capture", prompts, answers, draft.shape.num_slots)
@@ -126,7 +121,7 @@ def _requests(capture: Path, prompts: list[list[int]], answers: list[dict], slot
 
 @torch.no_grad()
 def propose(draft: Eagle3Draft, request: Request, rows: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Chains of `STEPS` from the rows, fed their own proposals: target ids [R, STEPS], and the least margin [R]."""
+    """Draft chains of `STEPS` from the rows; return target ids [R, STEPS] and the smallest margin of each chain [R]."""
     every, at, length = torch.arange(len(rows)), torch.tensor(rows), max(rows) + 2
     tokens = torch.zeros(len(rows), length + STEPS, dtype=torch.int64)
     tokens[:, :length] = request.text[:length]
@@ -143,7 +138,7 @@ def propose(draft: Eagle3Draft, request: Request, rows: Sequence[int]) -> tuple[
 
 
 def equal(served: Served, draft: Eagle3Draft, requests: Sequence[Request]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per round: are all proposals equal to SGLang's, and the least margin of ours."""
+    """Return per round whether all proposals equal SGLang's, and the smallest margin."""
     parts = []
     for request in requests:
         ours, margins = propose(draft, request, [r.position for r in request.rounds])
@@ -163,8 +158,8 @@ def test_the_same_proposals_in_every_round(served):
     assert skipped <= MOST_SKIPPED * len(same)
 
 
-def test_other_readings_of_the_file_propose_something_else(served):
-    """Each setting that this draft is to show is visible in what it proposes."""
+def test_wrong_readings_of_the_file_propose_other_tokens(served):
+    """Each setting of this draft changes what it proposes."""
     long = served.requests[-2:-1]
     changed = {
         name: 1 - float(equal(served, served.ours(wrong(served.draft)), long)[0].float().mean())

@@ -1,7 +1,6 @@
 """`wiring ab` on the real server of the tiny pair, held against replays that need no server."""
 
 import json
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,12 +16,13 @@ from wiring.engines.sglang import Speculation
 from wiring.logs.evidence import AcceptanceRecord, DifferenceRecord
 from wiring.model.eagle3 import Eagle3Draft
 from wiring.model.target_reference import ReferenceTarget
-from wiring.server.launch import ServerSpec, start
+from wiring.server.launch import start
+from wiring.server.server_spec import ServerSpec
 from wiring.workbook.live import read_prompts
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(900)]
 
-TINY = Path(__file__).parents[3] / "data" / "tiny"
+TINY = Path(__file__).parents[2] / "data" / "tiny"
 LAYOUT, COUNT, NEW = (0, 3, 31), 8, 32
 CHAIN, TREE = Speculation(5, 1, 6), Speculation(5, 4, 16)
 
@@ -114,7 +114,7 @@ def test_the_first_round_is_the_replays_first_round(ab, alone):
 
 
 def test_a_tree_is_told_from_a_chain_by_its_second_choices(ab, alone, trained_draft):
-    spec = replace(ServerSpec(TINY / "target", trained_draft, TREE), seed=1)
+    spec = ServerSpec(TINY / "target", trained_draft, TREE, extra_flags=("--random-seed", "1"))
     with start(spec, trained_draft.with_name("tree.log"), timeout_s=500) as tree:
         status, found = ab("tree", "--against", tree.url)
     requests = [

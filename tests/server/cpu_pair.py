@@ -1,10 +1,9 @@
-"""A small random target and draft with the property that identity tests need: some drafts are right, some are not.
+"""Small random targets and a draft that is right for some tokens and wrong for others, as identity tests need it.
 
-The target is a DeepSeek-V3 of random layers around a planted bigram: its head prefers `successor(x)` after
-token x, and the random layers push the state about, so that the context overrules the bigram now and
-then. The draft knows the bigram alone: its one attention layer has equal query and key projections of
-the token's embedding, so that each position attends to itself, takes the embedding as value, and its
-head maps it to the successor. Reference tokens come from transformers, in float32.
+A target has random layers around a planted bigram: its head prefers `successor(x)` after token x, and the layers change
+the state enough that the context sometimes overrules the bigram. The draft knows the bigram alone: its attention has
+equal query and key projections of the token's embedding, so each position attends to itself, takes the embedding as
+value, and its head maps it to the successor. Reference tokens come from transformers in float32.
 """
 
 from __future__ import annotations
@@ -16,18 +15,37 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 VOCABULARY, WIDTH, LAYERS = 128, 64, 5
 DRAFT_VOCABULARY = 96
 SEED = 1
-UPHEAVAL = 0.5
-"""Scale of what each layer adds to the residual stream; decides how often the context overrules the bigram."""
+UPHEAVAL = 0.5  # scale of each layer's output: the larger, the more often the context overrules the bigram
+LAYOUT = (0, 2, 4)  # SGLang 0.5.23 serves ids that do not begin with 1 as boundaries, on this architecture
+FAMILY_LAYERS = 8  # the fewest that have SGLang's default layers
+_SIZES = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 128, "num_attention_heads": 4}
+_SIZES |= {"max_position_embeddings": 1024, "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": False}
+_PLAIN = {
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": FAMILY_LAYERS,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+_FAMILIES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Greedy continuation of a prompt by transformers; `margin` is the least gap between its two best logits."""
+    """Greedy continuation of a prompt by transformers; `margin` is the smallest gap between its two best logits."""
 
     prompt: tuple[int, ...]
     output: tuple[int, ...]
@@ -36,15 +54,16 @@ class Reference:
 
 @dataclass(frozen=True)
 class Pair:
-    """A target (with tokenizer), a draft, and what the target says, by kind of request.
+    """A target with tokenizer, its draft, and reference continuations by name of the request group.
 
-    references: "ragged" (32 prompts of 2 to 47 tokens), "long" (longer than a prefill chunk of 64), "many" (6 that
-        never say `eos` and whose continuations together overflow a small KV pool).
-    eos: the target's end-of-sequence token, chosen so that it occurs inside many of the ragged outputs.
+    references: "ragged" (32 prompts of 2 to 47 tokens), "long" (prompts longer than a prefill chunk of 64), "many" (6
+        that never generate `eos` and whose continuations together overflow a small KV pool).
+    eos: the target's end-of-sequence token, chosen so that it occurs in many of the ragged outputs.
     """
 
     target: Path
     draft: Path
+    layout: tuple[int, ...]
     references: dict[str, tuple[Reference, ...]]
     eos: int
 
@@ -57,7 +76,7 @@ def word(token: int) -> str:
 
 
 def build_pair(folder: Path) -> Pair:
-    """Write target and draft, and ask transformers for the references."""
+    """Write target and draft, and compute the references with transformers."""
     target, draft = folder / "target", folder / "draft"
     write_target(target)
     _write_draft(draft, target)
@@ -75,24 +94,13 @@ def build_pair(folder: Path) -> Pair:
     references = {"ragged": ragged, "long": long, "many": endless}
     _edit(target / "config.json", eos_token_id=eos)
     _edit(target / "generation_config.json", eos_token_id=eos)
-    return Pair(target, draft, references, eos)
+    return Pair(target, draft, LAYOUT, references, eos)
 
 
 @torch.no_grad()
 def continue_greedily(model, prompts: list[list[int]], new_tokens: int) -> tuple[Reference, ...]:
-    """Argmax step by step without a KV cache, all prompts in one batch padded on the right (causal: no effect).
-
-    On one thread: the layers are too small for more, and threads that wait for each other are slow on a busy machine.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _continue_greedily(model, prompts, new_tokens)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _continue_greedily(model, prompts: list[list[int]], new_tokens: int) -> tuple[Reference, ...]:
+    """Generate greedily without a KV cache, all prompts in one batch padded on the right (causal: no effect)."""
+    torch.set_num_threads(1)  # the layers are too small for more
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     rows = torch.arange(len(prompts))
     tokens = torch.zeros(len(prompts), int(lengths.max()) + new_tokens, dtype=torch.long)
@@ -112,7 +120,7 @@ def _continue_greedily(model, prompts: list[list[int]], new_tokens: int) -> tupl
 
 
 def _token_to_stop_at(ragged: tuple[Reference, ...], many: tuple[Reference, ...]) -> int:
-    """Of the tokens that would end at least 5 ragged requests early, the one that would end fewest of the many."""
+    """Return the token that would end fewest of the many, among those that would end 5 ragged requests early."""
     enders = [token for token in range(VOCABULARY) if sum(token in r.output[:-1] for r in ragged) >= 5]
     return min(enders, key=lambda token: sum(token in reference.output for reference in many))
 
@@ -120,12 +128,9 @@ def _token_to_stop_at(ragged: tuple[Reference, ...], many: tuple[Reference, ...]
 def write_target(folder: Path, layers: int = LAYERS) -> None:
     """Write the random target, whose last layer has experts, and its tokenizer."""
     config = DeepseekV3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=128,
+        **_SIZES,
         moe_intermediate_size=64,
         num_hidden_layers=layers,
-        num_attention_heads=4,
         num_key_value_heads=4,
         n_shared_experts=1,
         n_routed_experts=4,
@@ -140,11 +145,7 @@ def write_target(folder: Path, layers: int = LAYERS) -> None:
         qk_nope_head_dim=16,
         qk_rope_head_dim=16,
         v_head_dim=32,
-        max_position_embeddings=1024,
-        bos_token_id=0,
-        eos_token_id=1,
         pad_token_id=None,
-        tie_word_embeddings=False,
         rope_parameters={
             "rope_type": "yarn",
             "rope_theta": 10000.0,
@@ -158,7 +159,7 @@ def write_target(folder: Path, layers: int = LAYERS) -> None:
     )
     torch.manual_seed(SEED)
     model = DeepseekV3ForCausalLM(config).float()
-    plant(model)
+    _plant(model)
     model.save_pretrained(folder)
     # What SGLang reads and transformers does not write.
     _edit(
@@ -169,12 +170,24 @@ def write_target(folder: Path, layers: int = LAYERS) -> None:
         num_nextn_predict_layers=0,
         rope_theta=10000.0,
     )
-    write_tokenizer(folder)
+    _write_tokenizer(folder)
+
+
+def write_family_target(folder: Path, family: str) -> None:
+    """Write a target of 8 layers of "deepseek", "llama" or "qwen3", whose layer ids SGLang reads by different rules."""
+    if family == "deepseek":
+        return write_target(folder, FAMILY_LAYERS)
+    config, model = _FAMILIES[family]
+    torch.manual_seed(SEED)
+    made = model(config(**_SIZES, **_PLAIN)).float()
+    _plant(made)
+    made.save_pretrained(folder)
+    return _write_tokenizer(folder)
 
 
 @torch.no_grad()
-def plant(model) -> None:
-    """Fill a target with random layers that push the state about, and with the bigram in its head."""
+def _plant(model) -> None:
+    """Fill a target with random layers that change the state, and its head with the bigram."""
     for name, parameter in model.named_parameters():
         if parameter.dim() >= 2:
             parameter.normal_(std=parameter.shape[-1] ** -0.5)
@@ -184,7 +197,7 @@ def plant(model) -> None:
     model.lm_head.weight[successors()] = embedding * 0.25
 
 
-def write_tokenizer(folder: Path) -> None:
+def _write_tokenizer(folder: Path) -> None:
     """Write a tokenizer of one word per token."""
     tokenizer = Tokenizer(models.WordLevel({word(i): i for i in range(VOCABULARY)}, unk_token=word(0)))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -193,7 +206,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def successors() -> torch.Tensor:
-    """[VOCABULARY] the token that the planted bigram puts after each token: one cycle through all of them."""
+    """Return [VOCABULARY] the token after each token in the planted bigram: one cycle through all of them."""
     order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(SEED + 1))
     after = torch.empty_like(order)
     after[order] = order.roll(-1)
@@ -254,7 +267,7 @@ def _write_draft(folder: Path, target: Path) -> None:
         "bos_token_id": 0,
         "eos_token_id": 1,
         "torch_dtype": "float32",
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 4], "use_aux_hidden_state": True},
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(LAYOUT), "use_aux_hidden_state": True},
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1))
 

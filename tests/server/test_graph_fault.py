@@ -24,7 +24,7 @@ from wiring.workbook.captured_accuracy import compare_phases, phase_differences
 from wiring.workbook.case import open_case
 from wiring.workbook.evaluate import load_reference
 
-REDUCED = Path(__file__).parents[2] / "external" / "live" / "reduced.yaml"
+REDUCED = Path(__file__).with_name("reduced.yaml")
 PLANTED = Path(__file__).parent / "graph_fault_plugin"
 TRAINED, DEFAULT = (0, 3, 31), (2, 30, 58)  # of 61 layers
 

@@ -1,4 +1,4 @@
-"""Serves a pair until it is killed; tells its url and process id on a line.
+"""Serve a pair until killed; print the url and process id as one line of JSON.
 
 usage: serving_owner.py TARGET DRAFT LOG CAPTURE
 """
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from wiring.capture.records import capture_environment
 from wiring.engines.sglang import Speculation
-from wiring.server.launch import ServerSpec, start
+from wiring.server.launch import start
+from wiring.server.server_spec import ServerSpec
 
 if __name__ == "__main__":
     target, draft, log, capture = map(Path, sys.argv[1:])

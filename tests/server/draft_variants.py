@@ -1,7 +1,7 @@
 """Random drafts, one per group of settings that SGLang 0.5.23 reads from a draft's config and file.
 
-Each group is one draft, so that one server shows several settings at once; `controls` are the readings of the same
-file that would be wrong, by name. Settings that contradict each other are in different groups.
+One server tests all settings of a group; contradictory settings are in different groups. `controls` are wrong readings
+of the same file, by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Reading = Callable[[DraftCheckpoint], DraftCheckpoint]
 
 @dataclass(frozen=True)
 class Variant:
-    """`config` over `BASE`; `ids` are the nested layer ids, one per slot; the rest says what stands in the file."""
+    """One draft: `config` overrides `BASE`, `ids` are the nested layer ids, the other fields describe the file."""
 
     name: str
     ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class Variant:
     fc_norms: tuple[str, ...] = ()  # names of the norms of the slots
     embedding: bool = False
     head: bool = True
-    ignored: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # tensors that SGLang drops
+    ignored: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # tensors that SGLang ignores
 
     @property
     def whole_config(self) -> dict[str, Any]:
@@ -67,22 +67,22 @@ BASE = {
 
 
 def reading(**changes: Any) -> Reading:
-    """The same tensors under another forward pass."""
+    """Read the same tensors with another forward pass."""
     return lambda draft: replace(draft, shape=replace(draft.shape, **changes))
 
 
 def rope(**changes: Any) -> Reading:
-    """The same draft with another rotary embedding."""
+    """Read the same draft with another rotary embedding."""
     return lambda draft: reading(rope=replace(draft.shape.rope, **changes))(draft)
 
 
 def without(name: str) -> Reading:
-    """The same draft without one of its tensors."""
+    """Read the same draft without one of its tensors."""
     return lambda draft: replace(draft, tensors={n: t for n, t in draft.tensors.items() if n != name})
 
 
 def by_the_file(draft: DraftCheckpoint) -> DraftCheckpoint:
-    """Embedding and head as a trainer's code has them: the file's own."""
+    """Take embedding and head from the file, as a trainer's code does."""
     return replace(draft, producer="specforge")
 
 
@@ -123,7 +123,7 @@ MIXED = Variant(
 
 VARIANTS = (
     MIXED,
-    Variant(  # beside settings that SGLang passes over
+    Variant(  # with settings that SGLang ignores
         "plain",
         (0, 2, 4),
         {"norm_before_residual": True, "sliding_window": 8, "rope_theta": 1000.0},
@@ -249,7 +249,7 @@ VARIANTS = (
             "own head": by_the_file,
         },
     ),
-    Variant(  # a state as wide as the draft passes by fc and its norm; and RoPE spelt twice
+    Variant(  # a state as wide as the draft skips fc and its norm; RoPE is given twice
         "one slot",
         (3,),
         {
@@ -276,13 +276,13 @@ VARIANTS = (
 
 
 def write_draft(folder: Path, variant: Variant, seed: int) -> None:
-    """Write config and tensors of a random draft under the names that SGLang reads (and those that it drops)."""
+    """Write config and tensors of a random draft, under the names that SGLang reads and those that it ignores."""
     config = variant.whole_config
     generator = torch.Generator().manual_seed(seed)
     tensors = {name: _random(name, shape, generator) for name, shape in _shapes(variant, config).items()}
     rows = config["draft_vocab_size"]
     if rows is None:
-        tensors["norm.weight"] *= 4  # the target's head is four times as small as ours
+        tensors["norm.weight"] *= 4  # the target's head is four times smaller
     if rows == REDUCED:
         known = torch.randperm(VOCABULARY, generator=generator)[:REDUCED].sort().values  # [Vd]
         tensors["d2t"] = known - torch.arange(REDUCED)
@@ -322,7 +322,7 @@ def _shapes(variant: Variant, config: Mapping[str, Any]) -> dict[str, tuple[int,
 
 
 def _random(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Norms about 1, attention sharp enough for rotations to matter, and logits far apart."""
+    """Return random values: norms about 1, attention sharp enough to depend on rotations, logits far apart."""
     values = torch.randn(shape, generator=generator)
     if name.endswith("norm.weight") or ".fc_norm" in f".{name}" or "aux_norm" in name:
         return 1 + 0.4 * values

@@ -1,9 +1,8 @@
-"""What SGLang 0.5.23 feeds a draft, by capture on the CPU server, is what the rules say, phase by phase.
+"""What SGLang 0.5.23 feeds a draft, captured on the CPU server, equals the layout given by the rules, in each phase.
 
-One server for each target family and list of layer ids: the state of every boundary by transformers on the captured
-text says which boundary each slot is. The ids are chosen so that the rules differ: read as boundaries and read as
-output ids they name other layers, and some are out of order. In `make test` one list for each family, in
-`make test-layouts` all of them.
+One server for each target family and list of layer ids: the boundaries computed by transformers on the captured text
+identify each slot. The ids are chosen so that the rules differ: as boundaries and as output ids they name different
+layers, and some are not ascending. `make test` runs one list for each family, `make test-layouts` all of them.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from wiring.capture.folder_summary import summarize
 from wiring.capture.matching import match_slots, matched_layout
 from wiring.capture.records import capture_environment, final_states, read_capture
 from wiring.engines.resolve import served_layout
-from wiring.engines.sglang import SUPPORTED
+from wiring.engines.sglang import SUPPORTED, Speculation
 from wiring.layers import Phase
 from wiring.model.target_reference import ReferenceTarget
+from wiring.server.server_spec import ServerSpec
 
 pytestmark = pytest.mark.server
 
@@ -44,11 +44,11 @@ LENGTHS, NEW_TOKENS = (5, 23, 40), 12
 
 @pytest.fixture(scope="module")
 def targets(tmp_path_factory):
-    """Folder and reference of a family, made when first asked for."""
+    """Return a function that makes folder and reference of a family once."""
     from wiring.model.torchvision_operators import declare_torchvision_operators
 
     declare_torchvision_operators()  # before transformers' models are imported
-    from family_targets import write_family_target
+    from cpu_pair import write_family_target
 
     made = {}
 
@@ -63,7 +63,7 @@ def targets(tmp_path_factory):
 
 
 def draft_for(folder: Path, ids: tuple[int, ...] | None) -> dict:
-    """Write a random draft that asks for these ids, or for none; return its config."""
+    """Write a random draft with these ids, or none, in its config; return the config."""
     write_draft(folder, Variant("layouts", ids or (0, 1, 2), {}, {}), seed=5)
     config = json.loads((folder / "config.json").read_text())
     if ids is None:
@@ -82,16 +82,12 @@ def draft_for(folder: Path, ids: tuple[int, ...] | None) -> dict:
 def test_the_captured_layout_is_that_of_the_rules(targets, tmp_path, family, ids):
     target, reference = targets(family)
     config = draft_for(tmp_path / "draft", ids)
-    flags = [
-        *("--model-path", str(target), "--dtype", "float32", "--mem-fraction-static", "0.3"),
-        *("--max-total-tokens", "1024", "--max-running-requests", "4", "--context-length", "256"),
-        *("--skip-server-warmup", "--sleep-on-idle"),
-        *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(tmp_path / "draft")),
-        *("--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "4"),
-    ]
+    flags = ("--max-total-tokens", "1024", "--context-length", "256", "--skip-server-warmup")
+    switches = capture_environment(tmp_path / "capture")
+    spec = ServerSpec(target, tmp_path / "draft", Speculation(2, 2, 4), extra_flags=flags, env=switches)
     generator = torch.Generator().manual_seed(3)
     prompts = [torch.randint(0, VOCABULARY, (length,), generator=generator).tolist() for length in LENGTHS]
-    with serving(flags, tmp_path / "server.log", capture_environment(tmp_path / "capture")) as server:
+    with serving(spec, tmp_path / "server.log") as server:
         answers = server.generate(prompts, NEW_TOKENS)
     records, summary = read_capture(tmp_path / "capture"), summarize(tmp_path / "capture")
     assert summary.missing == () and summary.truncated == ""
