@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import mul
 
@@ -101,6 +101,12 @@ def recover_rounds(figures: Figures) -> int | None:
     if full in fitting and figures.drafted == full * figures.per_round:
         return full
     return fitting[0] if len(fitting) == 1 else None
+
+
+def with_rounds(figures: Figures) -> Figures:
+    """Return the figures with the number of rounds, where it follows from them."""
+    rounds = recover_rounds(figures)
+    return figures if rounds is None else replace(figures, rounds=rounds)
 
 
 def _fits(rounds: int, figures: Figures) -> bool:
