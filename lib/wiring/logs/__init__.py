@@ -1,20 +1,15 @@
-"""Evidence from what people already have: logs, metrics and answers of an engine, by one counting rule."""
+"""Evidence from logs, metrics and answers of an engine, by one counting rule."""
 
-from wiring.logs.log_context import GIVEN, Context, Given, scan
+from wiring.logs.log_context import GIVEN, scan
 from wiring.logs.log_files import LogSummary, read_file
 from wiring.logs.log_lines import LOOKED_FOR, read_lines, understood
-from wiring.logs.pooling import Pool, pool
 from wiring.logs.prometheus import read_metrics
 from wiring.logs.sglang_state import read_meta_info, read_server_info
 
 __all__ = [
     "GIVEN",
     "LOOKED_FOR",
-    "Context",
-    "Given",
-    "Pool",
     "LogSummary",
-    "pool",
     "read_file",
     "read_lines",
     "read_meta_info",

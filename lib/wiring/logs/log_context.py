@@ -1,13 +1,13 @@
-"""What a log says about the server itself: engine, release, speculation arguments, and the meaning of its rate.
+"""Read from a log what the server is: engine, release, speculation arguments, and the meaning of its accept rate.
 
-A first pass over the lines; the figures are read in a second one, by then knowing what they mean.
+This is the first pass over the lines; the second one reads the figures, whose meaning depends on it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -19,11 +19,11 @@ from wiring.logs.evidence import Setting, Value
 from wiring.logs.log_text import ANSI, field_of, number, rate_of
 
 ADJUSTED = "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1"  # SGLang, all releases from 0.4.6
-_MOST_TOKENS = 33  # verified per round; wider trees fit any pair of two-digit figures
-_HEAD = 160  # characters of a line in which its time stands
-_TAIL = 256  # lines in which the last time is looked for
-_SPAN_HOURS = 0.5  # a shorter log says nothing about what hours do
-_READ = (  # arguments that a verdict looks at
+_MOST_TOKENS = 33  # verified per round; more fit any pair of two-digit figures
+_HEAD = 160  # characters of a line that hold its time
+_TAIL = 256  # last lines that are searched for a time
+_SPAN_HOURS = 0.5  # a shorter log does not show effects of time
+_READ = (  # arguments that a diagnosis reads
     "speculative_algorithm speculative_num_steps speculative_eagle_topk speculative_num_draft_tokens "
     "speculative_draft_model_quantization quantization tp_size"
 ).split()
@@ -33,7 +33,7 @@ _SHORT = {"tp": "tp_size"}
 _NUMBERS = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 _TIME = re.compile(r"\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)|\b(?:INFO|WARNING|ERROR) (\d\d-\d\d \d\d:\d\d:\d\d)")
 _VLLM_VERSION = re.compile(r"LLM engine \(v?([^)\s]+)\) with config|vLLM API server version v?(\S+)")
-_VLLM_K = re.compile(r"speculative_config=(None|\w*SpeculativeConfig\((?:[^()]|\([^()]*\))*\))")
+_VLLM_CONFIG = re.compile(r"speculative_config=(None|\w*SpeculativeConfig\((?:[^()]|\([^()]*\))*\))")
 _NUM_SPEC = re.compile(r"num_spec(?:ulative)?_tokens['\"]?\s*[=:]\s*(\d+)")
 _OF_SERVER = (
     "server_args=",
@@ -44,7 +44,7 @@ _OF_SERVER = (
     "speculative_config=",
 )
 _TELLING = (*_OF_SERVER, "accept rate")
-_ENGINES = (  # a word that only this engine writes
+_ENGINES = (  # words that only this engine writes
     ("sglang", ("Decode batch", "server_args=", "sglang.launch_server", "sglang serve", "sglang:")),
     ("vllm", ("SpecDecoding metrics", "LLM engine (v", "vllm serve", "vllm:spec_decode", "Detected EAGLE model")),
     ("llama.cpp", ("slot print_timing", "draft acceptance = ", "draft acceptance rate = ", "llama_")),
@@ -54,7 +54,7 @@ _ENGINES = (  # a word that only this engine writes
 
 @dataclass(frozen=True)
 class Given:
-    """What a caller knows of the server (`**given` of every reader); None: read from the lines where they say it.
+    """What a caller knows of the server (`**given` of every reader); None: read it from the lines.
 
     `version` is a release of `engine`; `draft_tokens` counts the root, as SGLang does.
     """
@@ -71,7 +71,7 @@ GIVEN = tuple(one.name for one in fields(Given))
 
 @dataclass(frozen=True)
 class Context:
-    """What is known beside the figures. None, or empty: not known.
+    """What is known about a server; None or empty: unknown.
 
     `draft_tokens` counts the root. `resolved`: arguments as the server printed them; `asked`: flags of a launch
     command. `plain`: the log says that there is no draft. `rates`: the meanings that all printed pairs of accept
@@ -94,55 +94,54 @@ class Context:
 
     @property
     def per_round(self) -> int | None:
-        """The most drafts that a round can accept: the depth of the draft, or the tokens beside the root."""
+        """The most drafts that a round can accept: the depth of the draft, or the draft tokens without the root."""
         if self.steps is not None:
             return self.steps
         if self.draft_tokens is not None:
             return self.draft_tokens - 1
-        decided = self.rate_meaning
-        return None if decided is None or decided[1] is None else decided[1] - (1 if decided[0] else 0)
+        bonus, tokens = self.rate_meaning or (False, None)
+        return None if tokens is None else tokens - bonus
 
     @cached_property
     def rate_meaning(self) -> tuple[bool, int | None] | None:
         """(bonus in the numerator, tokens per round in the denominator) of SGLang's rate; None where undecided.
 
-        Named by the release, else by the printed pairs where they leave one meaning.
+        It follows from the release, else from the printed pairs where they leave one meaning.
         """
         rule = rate_rule(self.version) if self.engine in (None, "sglang") else None
-        fitting = self._known_fits()
-        if rule is not None:
-            known = rule.per_round(self.steps, self.draft_tokens, self.topk)
-            alone = {per for bonus, per in fitting if bonus is rule.bonus}
-            return rule.bonus, known if known is not None else alone.pop() if len(alone) == 1 else None
-        meanings = {bonus for bonus, _ in fitting}
+        fitting = self._fitting
+        meanings = {bonus for bonus, _ in fitting} if rule is None else {rule.bonus}
         if len(meanings) != 1:
             return None
-        bonus, alone = meanings.pop(), {per for _, per in fitting}
-        return bonus, alone.pop() if len(alone) == 1 else None
+        bonus = meanings.pop()
+        tokens = None if rule is None else rule.per_round(self.steps, self.draft_tokens, self.topk)
+        alone = {per for other, per in fitting if other is bonus}
+        return bonus, alone.pop() if tokens is None and len(alone) == 1 else tokens
 
     @cached_property
     def expected_rates(self) -> frozenset[tuple[bool, int | None]]:
-        """What the rate may mean by SGLang's rules with these steps and draft tokens; None tokens: not known."""
+        """Meanings of the rate by SGLang's rules with these steps and draft tokens; None tokens: unknown."""
         return frozenset((rule.bonus, rule.per_round(self.steps, self.draft_tokens, self.topk)) for rule in RATE_RULES)
 
-    def _known_fits(self) -> set[tuple[bool, int]]:
-        """The common meanings, less those that contradict steps or draft tokens where these are known."""
+    @cached_property
+    def _fitting(self) -> set[tuple[bool, int]]:
+        """The common meanings without those that contradict known steps or draft tokens."""
         expected = self.expected_rates
         return {(bonus, per) for bonus, per in self.rates or () if {(bonus, per), (bonus, None)} & expected}
 
     @property
     def fits_both(self) -> bool:
-        """Both meanings fit all printed pairs."""
-        return len({bonus for bonus, _ in self._known_fits()}) == 2
+        """Whether both meanings fit all printed pairs."""
+        return len({bonus for bonus, _ in self._fitting}) == 2
 
     @property
     def shape_unknown(self) -> bool:
-        """Steps alone are known, which make a chain or a tree."""
+        """Whether only steps are known, which make a chain or a tree."""
         return self.steps is not None and self.topk is None and self.draft_tokens is None
 
     @property
     def chain_assumed(self) -> bool:
-        """Nothing says whether it is a chain: `per_round` holds for one, and in a tree it is a bound alone."""
+        """Whether `per_round` assumes a chain; in a tree it is only a bound."""
         return self.steps is None and self.topk is None and self.per_round is not None
 
     @property
@@ -151,7 +150,7 @@ class Context:
         return None if self.steps is None and (self.topk or 1) > 1 else self.per_round
 
     def condition(self, line: str = "", **more: Value | None) -> dict[str, Value]:
-        """What this one figure was measured under; what holds for the whole log stands in `setting`."""
+        """Return what one figure was measured under; what holds for the whole log is in `setting`."""
         found = dict(more)
         if self.start is not None and self.hours >= _SPAN_HOURS and (at := time_of(line)) is not None:
             found["hours"] = round((at - self.start).total_seconds() / 3600, 3)
@@ -160,27 +159,21 @@ class Context:
     @property
     def setting(self) -> Setting:
         """What holds for the whole log."""
-        return Setting(
-            engine=self.engine,
-            version=self.version,
-            steps=self.steps,
-            topk=self.topk,
-            draft_tokens=self.draft_tokens,
-            tp=_whole(self.resolved.get("tp_size", self.asked.get("tp_size"))),
-        )
+        known = {name: getattr(self, name) for name in GIVEN}
+        return Setting(**known, tp=_positive(self.resolved.get("tp_size", self.asked.get("tp_size"))))
 
 
 def scan(lines: Iterable[str], *, source: str = "log", **given: Any) -> Context:
     """Read what the lines say about the server.
 
-    Its own printed arguments outrank what is given, and that what a launch command asks for.
+    Arguments that the server printed replace what is given, and that replaces what a launch command requests.
     """
     known = Given(**given)
-    told = dict(zip(_NUMBERS, (known.steps, known.topk, known.draft_tokens), strict=True))
-    told = {name: value for name, value in told.items() if value is not None}
+    numbers = dict(zip(_NUMBERS, (known.steps, known.topk, known.draft_tokens), strict=True))
+    numbers = {name: value for name, value in numbers.items() if value is not None}
     resolved: dict[str, Any] = {}
     asked: dict[str, Any] = {}
-    seen_engine, seen_version, plain, command = None, None, None, False
+    engine, version, plain, command = known.engine, known.version, None, False
     spec_tokens: int | None = None
     rates: frozenset[tuple[bool, int]] | None = None
     start: datetime | None = None
@@ -188,8 +181,8 @@ def scan(lines: Iterable[str], *, source: str = "log", **given: Any) -> Context:
     for raw in lines:
         tail.append(raw[:_HEAD])
         start = start or time_of(raw[:_HEAD])
-        if seen_engine is None:
-            seen_engine = next((name for name, words in _ENGINES if any(word in raw for word in words)), None)
+        if engine is None:
+            engine = next((name for name, words in _ENGINES if any(word in raw for word in words)), None)
         if not command and not any(word in raw for word in _TELLING):
             continue  # nearly every line of a large log
         line = ANSI.sub("", raw)
@@ -199,9 +192,9 @@ def scan(lines: Iterable[str], *, source: str = "log", **given: Any) -> Context:
         if command or "sglang.launch_server" in line or "sglang serve" in line:
             asked |= {_SHORT.get(n, n.replace("-", "_")): _value(text) for n, text in _FLAG.findall(line)}
             command = line.rstrip().endswith("\\")
-        if (named := _VLLM_VERSION.search(line)) is not None:
-            seen_version = named[1] or named[2]
-        if "speculative_config=" in line and (config := _VLLM_K.search(line)) is not None:
+        if known.version is None and (named := _VLLM_VERSION.search(line)) is not None:
+            version = named[1] or named[2]
+        if (config := _VLLM_CONFIG.search(line)) is not None:
             plain = config[1] == "None"
             spec_tokens = int(k[1]) if (k := _NUM_SPEC.search(config[1])) else spec_tokens
         if "accept rate" in line:
@@ -209,91 +202,76 @@ def scan(lines: Iterable[str], *, source: str = "log", **given: Any) -> Context:
             if None not in pair:
                 here = fitting_rates(*pair)
                 rates = here if rates is None else rates & here
-    base = {**asked, **told, **resolved}  # what the server itself printed is what it runs
+    base = {**asked, **numbers, **resolved}
     if spec_tokens is not None:
         base.setdefault("speculative_num_steps", spec_tokens)
     if plain is None and (base.get("speculative_num_steps") or base.get("speculative_algorithm")):
         plain = False
-    engine = known.engine or seen_engine
-    numbers = [_whole(base.get(name)) for name in _NUMBERS]
+    end = next((when for line in reversed(tail) if (when := time_of(line)) is not None), start)
     return Context(
         source=source,
         engine=engine,
-        version=known.version or seen_version,
-        **_speculation(engine, *numbers),
+        version=version,
+        **_speculation(engine, *(_positive(base.get(name)) for name in _NUMBERS)),
         resolved=resolved,
         asked=asked,
-        given=told,
+        given=numbers,
         plain=plain,
         rates=rates,
         start=start,
-        hours=0.0 if start is None else max((_end(tail, start) - start).total_seconds() / 3600, 0.0),
+        hours=0.0 if start is None else max((end - start).total_seconds() / 3600, 0.0),
     )
 
 
 @lru_cache(maxsize=4096)
 def fitting_rates(length: float, rate: float) -> frozenset[tuple[bool, int]]:
-    """The meanings of SGLang's rate that fit a printed pair, both with two digits.
+    """Return the meanings of SGLang's rate that fit a printed pair, both with two digits.
 
-    As (bonus in the numerator, tokens per round in the denominator). 2.17 and 0.54 are only (True, 4).
+    As (bonus in the numerator, tokens per round in the denominator): 2.17 and 0.54 are only (True, 4).
     """
     slack = 0.005 + 1e-9
-    found = set()
-    for bonus in (True, False):
-        accepted = length - (0 if bonus else 1)
-        for per in range(1, _MOST_TOKENS + 1):
-            if length > per + (0 if bonus else 1) + slack:
-                continue  # more accepted than was there
-            if abs(rate - accepted / per) <= slack + slack / per:
-                found.add((bonus, per))
-    return frozenset(found)
+    return frozenset(
+        (bonus, per)
+        for bonus in (True, False)
+        for per in range(1, _MOST_TOKENS + 1)
+        if length <= per + (not bonus) + slack  # no more is accepted than was verified
+        and abs(rate - (length - (not bonus)) / per) <= slack + slack / per
+    )
 
 
 def rule_that_fits(length: float, rate: float, draft_tokens: int) -> RateRule | None:
-    """The rule of SGLang that gives this rate with this many draft tokens (root included), or None."""
+    """Return the newest rule of SGLang that gives this rate with this many draft tokens (root included), or None."""
     fits = fitting_rates(length, rate)
-    for rule in reversed(RATE_RULES):
-        if (rule.bonus, draft_tokens - (0 if rule.bonus else 1)) in fits:
-            return rule
-    return None
+    return next((rule for rule in reversed(RATE_RULES) if (rule.bonus, draft_tokens - (not rule.bonus)) in fits), None)
 
 
-def tells_of_server(line: str) -> bool:
-    """Whether `scan` reads what the server is from this line."""
+def describes_server(line: str) -> bool:
+    """Return whether `scan` reads what the server is from this line."""
     return any(word in line for word in _OF_SERVER) or _FLAG.search(line) is not None
 
 
 def time_of(line: str) -> datetime | None:
-    """The time that a log line begins with; vLLM's lines have no year, so theirs are all in one."""
+    """Return the time that a log line begins with; vLLM's lines have no year, so theirs are all in one."""
     found = _TIME.search(ANSI.sub("", line))
-    return None if found is None else _moment(found)
-
-
-def _end(tail: Sequence[str], start: datetime) -> datetime:
-    return next((when for line in reversed(tail) if (when := time_of(line)) is not None), start)
-
-
-def _moment(found: re.Match[str]) -> datetime | None:
     try:
-        return datetime.fromisoformat(found[1] if found[1] else f"2000-{found[2]}")
+        return None if found is None else datetime.fromisoformat(found[1] or f"2000-{found[2]}")
     except ValueError:
         return None
 
 
 def _speculation(engine: str | None, steps: int | None, topk: int | None, tokens: int | None) -> dict[str, int | None]:
-    """The three numbers as SGLang resolves them; with top-k 1 the draft tokens follow the steps."""
-    if engine not in (None, "sglang") or topk != 1:
-        return {"steps": steps, "topk": topk, "draft_tokens": tokens}
-    if steps is None and tokens is not None:
-        steps = tokens - 1
-    if steps is None or steps < 1:
-        return {"steps": None, "topk": topk, "draft_tokens": tokens}
-    resolved = resolve_speculation(Speculation(steps, 1, tokens or steps + 1))
-    return {"steps": resolved.steps, "topk": 1, "draft_tokens": resolved.draft_tokens}
+    """The three numbers as SGLang resolves them; with top-k 1 the draft tokens follow from the steps."""
+    if engine in (None, "sglang") and topk == 1:
+        steps = tokens - 1 if steps is None and tokens is not None else steps
+        if not steps or steps < 1:
+            return {"steps": None, "topk": topk, "draft_tokens": tokens}
+        resolved = resolve_speculation(Speculation(steps, 1, tokens or steps + 1))
+        steps, tokens = resolved.steps, resolved.draft_tokens
+    return {"steps": steps, "topk": topk, "draft_tokens": tokens}
 
 
-def _whole(value: Any) -> int | None:
-    """A whole number from 1: steps, branches, tokens and ranks of no number, or of less than one, are not told."""
+def _positive(value: Any) -> int | None:
+    """A whole number from 1; None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
 
 

@@ -1,7 +1,7 @@
-"""A file that someone already has: a log of any size, a scrape, a /server_info, or answers with meta_info.
+"""Read a file: a log of any size, a scrape, a /server_info, or answers with meta_info.
 
-Logs are read line by line, twice (what the server is, then its figures), plain or gzipped, and summed up as they are
-read: what is kept does not grow with the file.
+Logs are read line by line, twice (what the server is, then its figures), plain or gzipped, and pooled while they are
+read, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -9,34 +9,32 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from wiring.errors import WiringError
 from wiring.logs.evidence import PARTS, AcceptanceRecord, Evidence, Record, SpeedRecord
 from wiring.logs.log_context import Context, scan
 from wiring.logs.log_lines import emit
-from wiring.logs.pooling import Pool
+from wiring.logs.pooling import AcceptancePool, SpeedPool
 from wiring.logs.prometheus import read_metrics
 from wiring.logs.sglang_state import read_meta_info, read_server_info, server_context
 
-_LARGEST_WHOLE = 256 * 1024 * 1024  # bytes of JSON or metrics text, which are read whole
-_LONGEST_LINE = 256 * 1024  # bytes; longer ones are cut, so that a file without line ends is read in pieces
+_LARGEST_WHOLE = 256 * 1024 * 1024  # bytes of JSON or metrics text, which are read at once
+_LONGEST_LINE = 256 * 1024  # bytes; longer lines are cut, so a file without line ends is read in pieces
 _KEPT_FINDINGS = 50
-_KEPT_SPEEDS = 1_000  # per group; the median is of the first so many
 Progress = Callable[[int], None]  # called with the bytes read so far
 
 
 @dataclass
 class LogSummary:
-    """What a file says, summed up by what it was measured under.
+    """What a file holds, pooled by what it was measured under.
 
-    `evidence` holds one pooled record per rule, batch (up to the next power of two), CUDA graphs and hour; what cannot
-    be stands in records of its own. `impossible`: the first figures that no counting rule, or another one, explains;
-    `impossible_count`: how many there were.
+    `evidence` holds one pooled record per rule, batch (up to the next power of two), CUDA graphs and hour; impossible
+    figures have records of their own. `impossible`: the first of `impossible_count` figures that their counting rule
+    does not explain.
     """
 
     kind: str
@@ -48,51 +46,53 @@ class LogSummary:
 
     @property
     def empty(self) -> bool:
-        """Nothing known was in the file."""
+        """Whether nothing known was in the file."""
         e = self.evidence
         return not (e.acceptance or e.speed or e.facts or e.arguments or e.accuracy)
 
 
 def read_file(path: Path, earlier: Path | None = None, *, progress: Progress | None = None, **given: Any) -> LogSummary:
-    """Read a file of whatever kind. `earlier`: the scrape before this one, whose counters are taken off.
+    """Read a file of any supported format. `earlier`: the scrape before this one, whose counters are subtracted.
 
-    `given`: fields of `Given`. Raises WiringError where it cannot be read.
+    `given`: fields of `Given`. Raises WiringError where the file cannot be read.
     """
     kind = _kind(path)
     if earlier is not None and kind != "metrics":
         raise WiringError(
             "only a scrape of /metrics can be compared with an earlier one",
+            code="earlier-needs-scrape",
             where=path,
             expected="Prometheus text",
             found=kind,
             remedy="Leave out --earlier",
         )
+    context = scan(lines_of(path) if kind == "log" else (), source=path.name, **given)
     if kind == "log":
-        context = scan(lines_of(path), source=path.name, **given)
         return _sum_up(kind, context, emit(lines_of(path, progress), context))
-    context = scan((), source=path.name, **given)
     if kind == "metrics":
         now, before = _whole(path), None if earlier is None else _whole(earlier)
-        summary = _sum_up(kind, context, iter(read_metrics(now, before, source=path.name, **given)))
+        summary = _sum_up(kind, context, read_metrics(now, before, source=path.name, **given))
         if before is not None and summary.empty and read_metrics(now, source=path.name, **given):
             raise WiringError(
                 "no round was counted between the two scrapes",
+                code="no-round-between-scrapes",
                 where=path,
                 expected="counters that grew",
-                found=f"those of {earlier}",
+                found=f"the counters of {earlier}",
                 remedy="Scrape again after some requests",
             )
         return summary
     value = json.loads(_whole(path))
     if kind == "server_info":
-        context = server_context(value, given.get("version"), path.name)
-        return _sum_up(kind, context, iter(read_server_info(value, given.get("version"), source=path.name)))
+        version = given.get("version")
+        context = server_context(value, version, path.name)
+        return _sum_up(kind, context, read_server_info(value, version, source=path.name))
     answers = value if isinstance(value, list) else [value]
-    return _sum_up(kind, context, iter(read_meta_info(answers, source=path.name, **given)))
+    return _sum_up(kind, context, read_meta_info(answers, source=path.name, **given))
 
 
 def lines_of(path: Path, progress: Progress | None = None) -> Iterator[str]:
-    """The lines of a log, plain or gzipped; bytes that are no UTF-8 are replaced."""
+    """Yield the lines of a log, plain or gzipped; bytes that are not UTF-8 are replaced."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -105,6 +105,7 @@ def lines_of(path: Path, progress: Progress | None = None) -> Iterator[str]:
     except (OSError, EOFError, zlib.error) as error:
         raise WiringError(
             "this file cannot be read",
+            code="log-unreadable",
             where=path,
             found=str(error),
             remedy="Name a readable file, or copy a broken archive again",
@@ -112,18 +113,21 @@ def lines_of(path: Path, progress: Progress | None = None) -> Iterator[str]:
 
 
 def _kind(path: Path) -> str:
-    """log, metrics, server_info or meta_info, told from how the file begins."""
+    """The format by the start of the file: log, metrics, server_info or meta_info."""
     first = next((line for line in lines_of(path) if line.strip()), "").lstrip("\ufeff \t")
     if not first:
-        raise WiringError("this file is empty", where=path, expected="a log, a scrape or an answer")
+        raise WiringError("this file is empty", code="log-empty", where=path, expected="a log, a scrape or an answer")
     with path.open("rb") as raw:
-        if _wide(raw.read(64)):
-            raise WiringError(
-                "this file is not text in UTF-8",
-                where=path,
-                found="UTF-16",
-                remedy="Save it as UTF-8: `iconv -f UTF-16 -t UTF-8`",
-            )
+        head = raw.read(64)
+    # two bytes per letter, as PowerShell's `>` writes: by its mark, or because every other byte is 0
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(head) > 1 and any(head[::2]) != any(head[1::2])):
+        raise WiringError(
+            "this file is not UTF-8 text",
+            code="log-not-utf8",
+            where=path,
+            found="UTF-16",
+            remedy="Save it as UTF-8: `iconv -f UTF-16 -t UTF-8`",
+        )
     if first.startswith(("# HELP", "# TYPE")):
         return "metrics"
     if not first.startswith(("{", "[")) or first.startswith("[2") or path.stat().st_size > _LARGEST_WHOLE:
@@ -138,45 +142,13 @@ def _kind(path: Path) -> str:
     return "meta_info" if entries and all(isinstance(entry, dict) for entry in entries) else "log"
 
 
-def _wide(head: bytes) -> bool:
-    """Text of two bytes a letter, as PowerShell's `>` writes it: by its mark, or every other byte is nothing."""
-    return head.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(head) > 1 and any(head[::2]) != any(head[1::2]))
-
-
 def _whole(path: Path) -> str:
     return "".join(lines_of(path))
 
 
-@dataclass
-class _Speeds:
-    condition: dict[str, Any]
-    values: list[float] = field(default_factory=list)
-    length: float = 0.0
-    first: SpeedRecord | None = None
-
-    def add(self, record: SpeedRecord) -> None:
-        self.first = self.first or record
-        if len(self.values) < _KEPT_SPEEDS and record.tok_per_s is not None:
-            self.values.append(record.tok_per_s)
-            self.length += record.accept_length or 0.0
-
-    def result(self) -> SpeedRecord:
-        assert self.first is not None
-        if len(self.values) == 1:
-            return self.first.model_copy(update={"condition": self.condition})
-        told = f"{self.first.source} and {len(self.values) - 1} more, median of log intervals"
-        update = {
-            "source": told,
-            "tok_per_s": median(self.values),
-            "condition": self.condition,
-            "accept_length": self.length / len(self.values) or None,
-        }
-        return self.first.model_copy(update=update)
-
-
-def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> LogSummary:
-    pools: dict[tuple, Pool] = {}
-    speeds: dict[tuple, _Speeds] = {}
+def _sum_up(kind: str, context: Context, records: Iterable[Record]) -> LogSummary:
+    pools: dict[tuple, AcceptancePool] = {}
+    speeds: dict[tuple, SpeedPool] = {}
     rest: dict[str, list[Record]] = {"facts": [], "arguments": [], "accuracy": []}
     kept: list[AcceptanceRecord] = []
     impossible = figures = 0
@@ -185,16 +157,13 @@ def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> LogSummar
             figures += 1
             if record.impossible:
                 impossible += 1
-                if len(kept) < _KEPT_FINDINGS:
-                    kept.append(record)
+                kept += [record] if len(kept) < _KEPT_FINDINGS else []
             condition = _coarse(record.condition)
             key = (record.rule, bool(record.impossible), *sorted(condition.items()))
-            if key not in pools:
-                pools[key] = Pool(condition)
-            pools[key].add(record)
+            pools.setdefault(key, AcceptancePool(condition)).add(record)
         elif isinstance(record, SpeedRecord):
             condition = _coarse(record.condition)
-            speeds.setdefault((record.arm, *sorted(condition.items())), _Speeds(condition)).add(record)
+            speeds.setdefault((record.arm, *sorted(condition.items())), SpeedPool(condition)).add(record)
         else:
             rest[PARTS[type(record)]].append(record)
     evidence = Evidence(
@@ -208,7 +177,7 @@ def _sum_up(kind: str, context: Context, records: Iterator[Record]) -> LogSummar
 
 
 def _coarse(condition: Any) -> dict[str, Any]:
-    """The condition of a group: batch up to the next power of two, whole hours, prompt lengths up to one as well."""
+    """The condition of a pool: batch and prompt lengths up to the next power of two, whole hours."""
     coarse = dict(condition)
     for name in ("batch", "prompt_tokens"):
         if isinstance(coarse.get(name), int) and coarse[name] > 0:

