@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wiring.capture.records import BYTES, ERROR, FOLDER, NOTE, PATTERN, ROWS, damaged_record
+from wiring.capture.records import BYTES, ERROR, FOLDER, NOTE, PATTERN, ROWS, read_record
 from wiring.errors import WiringError
 from wiring.layers import Phase
 
@@ -35,12 +35,12 @@ class CaptureSummary:
 
 
 def summarize(folder: str | Path) -> CaptureSummary:
-    """Summarize a capture folder without reading the states. Raises WiringError if a record or the note is damaged."""
+    """Summarize a capture folder. Raises WiringError if a record or the note is damaged."""
     folder = Path(folder)
     rows: dict[Phase, int] = {}
     for file in sorted(folder.glob(PATTERN)):
-        phase, count = _phase_and_rows(file)
-        rows[phase] = rows.get(phase, 0) + count
+        record = read_record(file)
+        rows[record.phase] = rows.get(record.phase, 0) + len(record.positions)
     note = _read_note(folder)
     why = {phase: _explain(phase, rows, note, folder) for phase in Phase if phase not in rows}
     reasons, remedies = ({phase: both[i] for phase, both in why.items()} for i in range(2))
@@ -78,16 +78,6 @@ def _explain(phase: Phase, rows: Mapping[Phase, int], note: dict[str, Any] | Non
     if no_round:
         return _NO_ROUND, "Request two new tokens or more"
     return "its forward did not pass the hooks", "Compare the server's release with the hooks' release"
-
-
-def _phase_and_rows(file: Path) -> tuple[Phase, int]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return Phase((opened.metadata() or {})["phase"]), opened.get_slice("positions").get_shape()[0]
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise damaged_record(file, error) from None
 
 
 def _read_note(folder: Path) -> dict[str, Any] | None:

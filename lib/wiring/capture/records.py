@@ -46,7 +46,7 @@ class CaptureRecord:
 
     M rows: `token_ids` [M] int64 are the tokens x_{t+1}; `positions` [M] int64 the positions t; `states` [M, n*H]
     float32 n slots, before any norm of the draft. `dtype` is the served one ("bfloat16"), which float32 holds exactly.
-    `index` counts the records of the server process in the order of its forwards. `note` is a remark on the rows.
+    `index` counts the records of the server process in the order of its forwards.
     """
 
     phase: Phase
@@ -56,7 +56,6 @@ class CaptureRecord:
     request: str
     index: int
     dtype: str = "float32"
-    note: str = ""
 
 
 def capture_environment(
@@ -119,7 +118,7 @@ def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
             expected=f"files {PATTERN}",
             remedy=summary.remedies[Phase.PREFILL],
         )
-    return tuple(sorted((_read(file) for file in files), key=lambda record: record.index))
+    return tuple(sorted((read_record(file) for file in files), key=lambda record: record.index))
 
 
 def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dict[Phase, tuple[Tensor, Tensor]]:
@@ -155,14 +154,8 @@ def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dic
     }
 
 
-def damaged_record(file: Path, error: Exception) -> WiringError:
-    """Return the error for a file that is not a capture record."""
-    return WiringError(
-        "not a capture record", code="capture-record-damaged", where=file, found=error, remedy="Capture again"
-    )
-
-
-def _read(file: Path) -> CaptureRecord:
+def read_record(file: Path) -> CaptureRecord:
+    """Read one record. Raises WiringError if it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -174,4 +167,6 @@ def _read(file: Path) -> CaptureRecord:
         phase, index, dtype = Phase(note["phase"]), int(note["index"]), str(states.dtype).removeprefix("torch.")
         return CaptureRecord(phase, tokens, positions, states.float(), note["request"], index, dtype)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise damaged_record(file, error) from None
+        raise WiringError(
+            "not a capture record", code="capture-record-damaged", where=file, found=error, remedy="Capture again"
+        ) from None

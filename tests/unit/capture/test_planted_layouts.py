@@ -55,7 +55,6 @@ def test_a_layout_is_named(tiny, layout, names, kinds):
     for difference in named(tiny, layout):
         assert (difference.served, difference.names, difference.kinds) == (layout, names, kinds)
         assert set(difference.kinds) <= set(FAULTS)
-        assert difference.same == (layout == TRAINED)
 
 
 def test_one_layer_below_may_be_the_default(tiny):
@@ -120,7 +119,7 @@ def test_each_phase_is_named_by_itself(tiny):
     for phase, layout in layouts.items():
         index = tiny.phase(phase)
         found[phase] = diff_layouts(TRAINED, compare(tiny, tiny.slots(layout)[index], index).matches)
-    assert found[Phase.PREFILL].same and found[Phase.PREFILL].kinds == ()
+    assert found[Phase.PREFILL].names == ("same",) and found[Phase.PREFILL].kinds == ()
     assert found[Phase.VERIFY].names == ("default layers",) and found[Phase.VERIFY].kinds == (1,)
 
 

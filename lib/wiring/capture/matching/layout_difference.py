@@ -35,11 +35,6 @@ class LayoutDifference:
     kinds: tuple[int, ...]
     text: str
 
-    @property
-    def same(self) -> bool:
-        """Whether every slot holds its trained boundary."""
-        return self.names == (SAME,)
-
 
 def diff_layouts(trained: Layout, matches: Sequence[SlotComparison], num_layers: int | None = None) -> LayoutDifference:
     """Name how the served slots of one phase differ from the trained layout.
