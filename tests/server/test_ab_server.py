@@ -1,4 +1,4 @@
-"""`wiring ab` on the real server of the tiny pair, held against replays that need no server."""
+"""`wiring ab` on a real server of the tiny pair, compared with replays without a server."""
 
 import json
 from functools import cached_property
@@ -29,14 +29,14 @@ CHAIN, TREE = Speculation(5, 1, 6), Speculation(5, 4, 16)
 
 @pytest.fixture(scope="module")
 def chain(trained_draft):
-    """A server that drafts chains."""
+    """Start a server that drafts chains."""
     spec = ServerSpec(TINY / "target", trained_draft, CHAIN)
     with start(spec, trained_draft.with_name("chain.log"), timeout_s=500) as server:
         yield server
 
 
 class Alone:
-    """What the draft accepts on the target's own greedy texts, without a server."""
+    """Accepted drafts on the target's own greedy texts, replayed without a server."""
 
     def __init__(self, folder):
         self.target = ReferenceTarget.load(TINY / "target")
@@ -47,7 +47,7 @@ class Alone:
 
     @cached_property
     def texts(self):
-        """Each prompt with as much as rounds may look at."""
+        """Return each prompt with the longest continuation that a round may read."""
         return [prompt + self.target.greedy(prompt, NEW + CHAIN.steps) for prompt in self.prompts]
 
     @cached_property
@@ -55,7 +55,7 @@ class Alone:
         return [states_of(self.target, torch.tensor(text), LAYOUT) for text in self.texts]
 
     def rounds(self, speculation):
-        """Accepted drafts of every round, prompt by prompt."""
+        """Return the accepted drafts of every round of each prompt."""
         found = zip(self.prompts, self.texts, self.states, strict=True)
         return [
             tree_replay(self.draft, states, text, len(prompt), LAYOUT, speculation, len(prompt) + NEW).rounds
@@ -75,7 +75,7 @@ def accept_length(rounds):
 
 @pytest.fixture
 def ab(wiring_call, chain):
-    """Run `wiring ab` on the chain's server: exit status and what its JSON says."""
+    """Run `wiring ab` on the chain's server; return the exit status and the JSON."""
 
     def run(factor, *words):
         prompts = ("--prompts", TINY / "prompts.json", "--count", COUNT, "--new-tokens", NEW)
@@ -97,14 +97,14 @@ def test_a_cached_prefix_changes_nothing_on_a_healthy_server(ab, alone):
     DifferenceRecord.model_validate(found["differences"][0])
 
 
-def test_requests_side_by_side_accept_what_they_do_alone(ab, alone):
+def test_a_batch_accepts_as_many_drafts_as_single_requests(ab, alone):
     status, found = ab("batch", "--batch", 4)
     assert status == 0 and found["real"] is False
     assert found["b"]["acceptance"]["value"] == 4
     assert found["b"]["acceptance"]["accept_length"] == pytest.approx(accept_length(alone.rounds(CHAIN)), rel=0.05)
 
 
-def test_the_first_round_is_the_replays_first_round(ab, alone):
+def test_the_first_round_equals_that_of_the_replay(ab, alone):
     _, found = ab("first-round")
     rounds = alone.rounds(CHAIN)
     first, later = [request[:1] for request in rounds], [request[1:] for request in rounds]
@@ -113,7 +113,7 @@ def test_the_first_round_is_the_replays_first_round(ab, alone):
     assert found["a"]["acceptance"]["accept_length"] == pytest.approx(accept_length(later), rel=0.02)
 
 
-def test_a_tree_is_told_from_a_chain_by_its_second_choices(ab, alone, trained_draft):
+def test_a_tree_accepts_more_than_a_chain(ab, alone, trained_draft):
     spec = ServerSpec(TINY / "target", trained_draft, TREE, extra_flags=("--random-seed", "1"))
     with start(spec, trained_draft.with_name("tree.log"), timeout_s=500) as tree:
         status, found = ab("tree", "--against", tree.url)

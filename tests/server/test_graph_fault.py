@@ -1,7 +1,6 @@
-"""Graphs of verify on the default layers, planted on the CPU server: what notebook 03 sees, and what the planner says.
+"""Bug 2, CUDA graphs that ignore the draft's layer ids, simulated on the CPU server: notebook 03 and the plan of fixes.
 
-The fault comes in as a plugin of its own (`graph_fault_plugin/`), through the entry points that SGLang reads, and is
-switched on by an environment variable of that server alone.
+The fault is a separate SGLang plugin (`graph_fault_plugin/`), switched on by an environment variable of that server.
 """
 
 import os
@@ -42,7 +41,7 @@ def configs(case):
 
 @pytest.fixture(scope="module")
 def comparisons(case, configs, tmp_path_factory):
-    """Every captured phase against the reference, as notebook 03 compares them: the draft asks for its own layout."""
+    """Compare each captured phase with the reference, as notebook 03 does; the config requests the trained layout."""
     installed = tmp_path_factory.mktemp("planted")
     information = installed / "planted_graph_fault-0.dist-info"
     information.mkdir()
@@ -65,7 +64,7 @@ def comparisons(case, configs, tmp_path_factory):
 def test_prefill_is_fed_the_drafts_layers_and_verify_the_default_ones(comparisons, configs):
     layouts = {phase: one.layout for phase, one in comparisons.items()}
     assert layouts == {Phase.PREFILL: TRAINED, Phase.VERIFY: DEFAULT, Phase.DRAFT_EXTEND: DEFAULT}
-    by_rule = served_layout("sglang", "0.5.9", *configs)  # the release that does so by itself
+    by_rule = served_layout("sglang", "0.5.9", *configs)  # a release with this bug
     assert {layouts[phase] for phase in (Phase.VERIFY, Phase.DRAFT_EXTEND)} == {by_rule.verify, by_rule.draft_extend}
 
 
@@ -79,8 +78,8 @@ def test_the_difference_is_named_in_the_phases_that_have_it_and_in_no_other(comp
 
 
 @pytest.mark.parametrize("wanted", [TRAINED, (3, 31, 50)])
-def test_for_the_release_that_does_so_the_advice_names_both_edits(configs, tmp_path, monkeypatch, wanted):
-    """With the embedding there are two, without it the graphs alone."""
+def test_for_a_release_with_the_bug_the_advice_names_both_edits(configs, tmp_path, monkeypatch, wanted):
+    """With the embedding there are two edits, without it only that of the graphs."""
     know_the_stand_in(monkeypatch)
     plan = plan_cures("0.5.9", *configs, wanted, tree=write_tree(tmp_path, version="0.5.9"))
     assert plan.now.prefill != plan.now.verify == DEFAULT

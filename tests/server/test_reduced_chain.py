@@ -1,6 +1,6 @@
-"""All five notebooks through papermill on the real server, with few prompts and few tokens.
+"""All five notebooks through papermill on a real server, with few prompts and few tokens.
 
-Rates of so short a run are noise, so only what does not depend on the clock is held against bounds.
+Rates of so short a run are noise, so only results that do not depend on time are compared with bounds.
 """
 
 import json
@@ -28,7 +28,7 @@ def run(tmp_path_factory):
 
 
 def _marked(process: psutil.Process, mark: str) -> bool:
-    """Whether it descends from this test, whoever its parent is by now; others use this machine too."""
+    """Return whether a process was started by this test, whatever its parent is now."""
     try:
         return process.environ().get("WIRING_TEST_MARK") == mark
     except psutil.Error:
@@ -40,28 +40,28 @@ def summary(run):
     return json.loads((run / "summary.json").read_text())
 
 
-def test_the_server_feeds_the_served_layout_and_cured_the_trained_one(summary):
+def test_the_layouts_as_served_and_as_fixed(summary):
     phases = ("prefill", "verify", "draft_extend")
     assert summary["as_served"]["layout"] == dict.fromkeys(phases, [3, 31, 59])
     assert summary["cured"]["layout"] == dict.fromkeys(phases, [0, 3, 31])
     assert summary["standalone"]["trained_layout"] == [0, 3, 31]
 
 
-def test_the_draft_is_fine_alone_and_starved_as_served(summary):
+def test_accuracy_and_accept_length_as_served_and_as_fixed(summary):
     assert summary["standalone"]["accuracy_trained"] >= 0.65 and summary["standalone"]["accuracy_served"] <= 0.2
     assert summary["as_served"]["accept_length"] <= 1.4 and summary["cured"]["accept_length"] >= 2.0
 
 
-def test_the_text_is_the_targets_own_in_every_arm(summary):
+def test_every_arm_generates_the_target_s_text(summary):
     assert summary["lossless"] is True
 
 
-def test_the_override_is_seen(summary):
+def test_the_override_of_the_draft_tokens_is_found(summary):
     assert summary["arguments"]["overridden"] == ["draft tokens"]
     assert (summary["arguments"]["asked"]["draft tokens"], summary["arguments"]["resolved"]["draft tokens"]) == (8, 6)
 
 
-def test_slot_0_is_the_embedding_bit_for_bit_under_every_cure(run):
+def test_slot_0_equals_the_embedding_with_every_fix(run):
     patch = json.loads((run / "04_patch.json").read_text())
     assert [cure["form"] for cure in patch["cures"]] == ["config", "plugin", "source"]
     for cure in patch["cures"]:
@@ -69,10 +69,10 @@ def test_slot_0_is_the_embedding_bit_for_bit_under_every_cure(run):
     assert patch["undone"] and patch["source_untouched"]
 
 
-def test_the_report_and_the_executed_notebooks_are_there(run):
-    assert 1_000_000 < (run / "report.html").stat().st_size < 8_000_000  # plotly is inside: figures show offline
+def test_the_report_and_the_executed_notebooks_exist(run):
+    assert 1_000_000 < (run / "report.html").stat().st_size < 8_000_000  # plotly is embedded, so figures work offline
     assert len(list((run / "notebooks").glob("0*.ipynb"))) == 5
-    assert not list((run / "scratch").glob("*")), "cured copies and captures are removed"
+    assert not list((run / "scratch").glob("*")), "fixed copies and captures are removed"
 
 
 def test_an_unchanged_case_resumes_without_running_anything(run):

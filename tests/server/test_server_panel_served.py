@@ -1,4 +1,4 @@
-"""The server panel with SGLang's own server: started by it, attached to by another panel, read, sent to, stopped."""
+"""The server panel with a real server: one panel starts it, another attaches to it."""
 
 import psutil
 import pytest
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def panels(tmp_path):
-    """A panel to start a server with, a panel to attach with, and their benches."""
+    """A panel that starts a server and a panel that attaches to it, each with its session."""
     cases = [open_case(profile="cpu-tiny", run=str(tmp_path / str(n)), measure="recorded") for n in (0, 1)]
     benches = [ServerSession(case) for case in cases]
     yield [(bench, server_panel(bench)) for bench in benches]
@@ -20,7 +20,7 @@ def panels(tmp_path):
         bench.stop()
 
 
-def test_a_real_server_is_started_read_by_two_panels_and_ended_by_the_one_that_started_it(panels):
+def test_one_panel_starts_and_stops_a_server_that_another_reads(panels):
     (ours, panel), (guest, other) = panels
     found, looking = by_description(panel), by_description(other)
     found["Start"].click()
@@ -34,7 +34,7 @@ def test_a_real_server_is_started_read_by_two_panels_and_ended_by_the_one_that_s
     looking["URL"].value = ours._server.url
     looking["Attach"].click()
     assert "read only" in guest.state and not guest.ours
-    seen = guest.arguments().set_index("name")  # of a stranger's server: from its own launch command
+    seen = guest.arguments().set_index("name")  # of an attached server: from its launch command
     assert seen.loc["draft tokens", ["asked", "resolved", "overridden"]].tolist() == [8, 6, True]
     looking["Send a prompt"].click()
     assert "only read" in other.children[4].value and guest.readings == ()
@@ -44,13 +44,13 @@ def test_a_real_server_is_started_read_by_two_panels_and_ended_by_the_one_that_s
     assert error.value == ""
     sent = ours.readings
     assert [reading.what.split(" of ")[0] for reading in sent] == ["prompt 1", "prompt 2"]
-    # The case: fed three wrong layers, hardly a draft is accepted. Bonus token included, so 1 is the least.
+    # The draft is fed three wrong layers, so few drafts are accepted. The minimum is 1, the bonus token.
     assert all(1 <= reading.accept_length <= 1.5 and reading.tok_per_s > 0 for reading in sent)
     looking["Read"].click()
-    told = guest.readings[-1]
-    assert told.tok_per_s and told.tok_per_s > 0 and 1 <= told.accept_length <= 1.5, told
+    reading = guest.readings[-1]
+    assert reading.tok_per_s and reading.tok_per_s > 0 and 1 <= reading.accept_length <= 1.5, reading
 
-    looking["Stop"].click()  # Detach: the server goes on
+    looking["Stop"].click()  # Detach: the server still runs
     assert guest.state == "no server" and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     found["Send a prompt"].click()
     assert error.value == "" and len(ours.readings) == 3

@@ -1,4 +1,4 @@
-"""Each kernel function against an independent, naive version of what it is for (plain loops over lists)."""
+"""Each kernel function against an independent, naive implementation (plain loops over lists)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SEEDS = range(25)
 
 
 def table_of(rng: random.Random, requests: int, width: int) -> torch.Tensor:
-    """A `req_to_token` table whose cells are all different."""
+    """Return a `req_to_token` table of distinct cells."""
     cells = rng.sample(range(10 * requests * width), requests * width)
     return torch.tensor(cells, dtype=torch.int32).view(requests, width)
 
 
 def ragged_ranges(rng: random.Random, batch: int, width: int) -> list[tuple[int, int]]:
-    """Ranges within [0, width), some of them empty."""
+    """Return ranges within [0, width), some of them empty."""
     return [tuple(sorted((rng.randint(0, width), rng.choice([0, width, rng.randint(0, width)])))) for _ in range(batch)]
 
 
@@ -110,15 +110,15 @@ def test_kv_rows_move_in_every_layer_even_when_they_overlap(kernels, dtype, widt
         assert torch.equal(buffer, wanted)
 
 
-def test_kv_copy_of_nothing_and_of_nonsense(kernels):
+def test_kv_copies_of_nothing_and_of_invalid_slots(kernels):
     buffer = torch.arange(12.0).view(4, 3)
     pointers, strides = torch.tensor([buffer.data_ptr()]), torch.tensor([12])
     none = torch.empty(0, dtype=torch.int64)
     kernels.copy_all_layer_kv_cache_cpu(pointers, strides, none, none)
-    with pytest.raises(WiringError, match="negative KV slot"):
-        kernels.copy_all_layer_kv_cache_cpu(pointers, strides, torch.tensor([1]), torch.tensor([-1]))
-    with pytest.raises(WiringError, match="differ in number"):
-        kernels.copy_all_layer_kv_cache_cpu(pointers, strides, torch.tensor([1, 2]), torch.tensor([3]))
+    for target, source, code in (([1], [-1], "kv-slot-negative"), ([1, 2], [3], "kv-copy-lengths-differ")):
+        with pytest.raises(WiringError) as error:
+            kernels.copy_all_layer_kv_cache_cpu(pointers, strides, torch.tensor(target), torch.tensor(source))
+        assert error.value.code == code
     assert torch.equal(buffer, torch.arange(12.0).view(4, 3))
 
 
@@ -126,14 +126,14 @@ def test_kv_copy_of_nothing_and_of_nonsense(kernels):
 
 
 def random_tree(rng: random.Random, topk: int, steps: int, nodes: int) -> tuple[list[int], list[int]]:
-    """(parent_list, selected) of one request as the draft makes them.
+    """Return (parent_list, selected) of one request as the draft makes them.
 
     Level 1 has candidates 0 to topk - 1; each deeper level expands the topk best candidates of the level
-    before by topk children each. Scores fall from parent to child, so that a node's parent is a node too.
+    before by topk children each. Scores fall from parent to child, so that the parent of a node is a node too.
     """
     scores = [rng.random() for _ in range(topk)]
     frontier = sorted(range(topk), key=lambda candidate: -scores[candidate])[:topk]
-    parent_list = [-1]  # candidate // topk == 0 stands for the root
+    parent_list = [-1]  # candidate // topk == 0 is the root
     for _ in range(steps - 1):
         parent_list += frontier
         children = []
@@ -147,8 +147,8 @@ def random_tree(rng: random.Random, topk: int, steps: int, nodes: int) -> tuple[
 
 
 def naive_tree(parent_list: list[int], selected: list[int], topk: int) -> list[list[int]]:
-    """The path from the root to each node (node numbers, the root and the node included)."""
-    paths = {-1: [0]}  # candidate -> path; -1 stands for the root
+    """Return the path from the root to each node (node numbers, the root and the node included)."""
+    paths = {-1: [0]}  # candidate -> path; -1 is the root
     for node, candidate in enumerate(selected, start=1):
         group = candidate // topk
         parent = -1 if group == 0 else parent_list[group]
@@ -166,7 +166,7 @@ def build(kernels, trees, lengths, topk, steps, nodes, mode):
         "retrieve_next_token": torch.full((batch, nodes), -1),
         "retrieve_next_sibling": torch.full((batch, nodes), -1),
     }
-    # SGLang hands over all but the last level's parents; a chain of one step has none.
+    # SGLang passes all but the last level's parents; a chain of one step has none.
     parents = torch.tensor([tree[0] for tree in trees]).view(batch, -1) if steps > 1 else torch.empty(batch, 0)
     kernels.build_tree_kernel_efficient_cpu(
         parents.long(),
@@ -209,8 +209,9 @@ def test_tree_against_explicit_paths(kernels, topk, steps, nodes, mode):
 
 def test_packed_tree_mask_is_refused(kernels):
     tree = random_tree(random.Random(0), 2, 2, 4)
-    with pytest.raises(WiringError, match="cannot build this kind of tree mask.*found 2"):
+    with pytest.raises(WiringError) as error:
         build(kernels, [tree], [5], 2, 2, 4, 2)
+    assert (error.value.code, error.value.found) == ("tree-mask-unsupported-on-cpu", "2")
 
 
 @pytest.mark.parametrize("topk, steps, nodes", [(1, 3, 4), (4, 3, 8), (4, 5, 16)])
@@ -227,8 +228,8 @@ def test_greedy_verification_against_all_paths(kernels, topk, steps, nodes):
         for b, tree in enumerate(trees):
             paths = naive_tree(*tree, topk)
             for node, path in enumerate(paths):
-                brothers = [n for n in range(node) if len(path) > 1 and paths[n][:-1] == path[:-1]]
-                taken = {tokens[b, n].item() for n in brothers}
+                siblings = [n for n in range(node) if len(path) > 1 and paths[n][:-1] == path[:-1]]
+                taken = {tokens[b, n].item() for n in siblings}
                 tokens[b, node] = rng.choice([value for value in range(topk + 1) if value not in taken])
         target = torch.empty(batch, nodes, dtype=torch.int64)
         for b, tree in enumerate(trees):
@@ -266,7 +267,7 @@ def test_greedy_verification_against_all_paths(kernels, topk, steps, nodes):
             for node in walk:
                 expected_predicts[b * nodes + node] = target[b, node].item()
         assert predicts.tolist() == expected_predicts
-    assert min(accepted) == 0 and max(accepted) == steps  # both ends were met
+    assert min(accepted) == 0 and max(accepted) == steps  # both extremes occurred
 
 
 def test_walk_is_bounded_by_the_width_of_accept_index(kernels):

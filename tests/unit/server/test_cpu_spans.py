@@ -14,7 +14,7 @@ SLOTS, POOL_LEN = 200, 30
 
 
 def naive(query, keys, values, visible: list[list[int]], scale: float) -> np.ndarray:
-    """Softmax attention of query row t over the slots visible[t]; heads share KV heads in order."""
+    """Return softmax attention of query row t over the slots visible[t]; heads share KV heads in order."""
     q, k, v = (tensor.double().numpy() for tensor in (query, keys, values))
     out = np.zeros((q.shape[0], q.shape[1], v.shape[2]))
     share = q.shape[1] // k.shape[1]
@@ -29,7 +29,7 @@ def naive(query, keys, values, visible: list[list[int]], scale: float) -> np.nda
 
 
 def memory(kind: str) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """(keys, values, query heads) of a KV pool."""
+    """Return (keys, values, query heads) of a KV pool."""
     torch.manual_seed(3)
     if kind == "latent":  # MLA: one KV head, the values are the keys' first entries
         pool = torch.randn(SLOTS, 1, 12)
@@ -56,8 +56,8 @@ KINDS = ["latent", "multi-head", "grouped"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_causal_batch(kind, monkeypatch):
-    """Prefill behind prefixes of any length, decoding (one token each), and a request that adds nothing."""
-    monkeypatch.setattr(kit, "QUERY_BLOCK", 4)  # so that the longer ones are cut
+    """Prefill after prefixes of any length, decoding (one token each), and a request that adds nothing."""
+    monkeypatch.setattr(kit, "QUERY_BLOCK", 4)  # so that longer spans are split
     table, requests = table_and_requests(0, 5)
     prefixes, counts = [0, 7, 3, 5, 0], [9, 1, 4, 0, 1]
     visible = []
@@ -70,7 +70,7 @@ def test_causal_batch(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_verify_batch(kind):
-    """Each node sees the prefix (also an empty one) and the nodes that its row of the mask names."""
+    """Each node sees the prefix, which may be empty, and the nodes that are true in its row of the mask."""
     table, requests = table_and_requests(1, 3)
     nodes, prefixes = 5, [0, 11, 25]
     tree = torch.rand(3, nodes, nodes, generator=torch.Generator().manual_seed(1)) < 0.5
