@@ -18,6 +18,8 @@ KINDS = {"function", "class", "method", "property", "import", "unreachable_code"
 DECORATORS = ["@app.command", "@app.callback", "@*validator", "@*serializer", "@computed_field"]
 NAMES = [
     "sgl_kernel*",  # the stand-in package that SGLang imports in a CPU server
+    "create_module",  # called by the import system
+    "exec_module",
     "_repr_html_",
     "__getattr__",
 ]

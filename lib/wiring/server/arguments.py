@@ -79,9 +79,10 @@ def asked_vs_resolved(asked: Speculation | None, server_info: Mapping[str, Any])
 
 def _draft_tokens_of_chain(numbers: list[Value]) -> int | None:
     """Return the draft tokens that SGLang resolves for a requested chain; None for a tree or without speculation."""
-    if not all(isinstance(number, int) and number > 0 for number in numbers) or numbers[1] != 1:
+    valid = [number for number in numbers if isinstance(number, int) and number > 0]
+    if len(valid) < len(numbers) or valid[1] != 1:
         return None
-    return resolve_speculation(Speculation(*numbers)).draft_tokens
+    return resolve_speculation(Speculation(*valid)).draft_tokens
 
 
 def _requested(server_info: Mapping[str, Any]) -> dict[str, Value]:

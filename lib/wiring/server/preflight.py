@@ -209,7 +209,7 @@ def needed_bytes(spec: ServerSpec) -> int:
 def _loaded_bytes(folder: Path, dtype: str) -> int:
     """Return the bytes of a model's weights once converted from the config's data type to `dtype`."""
     config = read_json(folder / "config.json", "the model's config")
-    stored = _DTYPE_BYTES.get(config.get("torch_dtype") or config.get("dtype"))
+    stored = _DTYPE_BYTES.get(str(config.get("torch_dtype") or config.get("dtype")))
     size = sum(file.stat().st_size for file in _weight_files(folder))
     return size * _DTYPE_BYTES.get(dtype, stored) // stored if stored else size
 

@@ -7,6 +7,7 @@ CPU build of torch, and torchvision's operators beside a torchvision linked agai
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -36,7 +37,7 @@ def prepare() -> None:
             remedy="Start it through wiring, or with the environment of wiring.server.cpu.launcher.cpu_environment",
         )
     if importlib.util.find_spec("triton") is None:
-        sys.meta_path.append(_TritonStandIn)
+        sys.meta_path.append(_TRITON)
     declare_torchvision_operators()
 
 
@@ -47,7 +48,7 @@ class _Inert(types.ModuleType):
 
     def __init__(self, name: str):
         super().__init__(name)
-        self.__spec__ = importlib.machinery.ModuleSpec(name, _TritonStandIn, is_package=True)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, _TRITON, is_package=True)
 
     def __getattr__(self, name: str):
         if name.startswith("__"):
@@ -62,30 +63,31 @@ class _Inert(types.ModuleType):
         return args[0] if is_decorated else lambda function: function
 
 
-class _TritonStandIn:
+class _TritonStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Import finder and loader of `triton` and its submodules.
 
     SGLang defines Triton kernels at import on every platform, but launches none on a CPU.
     """
 
-    @classmethod
-    def find_spec(cls, name: str, path=None, target=None):
-        if name.partition(".")[0] == "triton":
-            return importlib.machinery.ModuleSpec(name, cls, is_package=True)
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname.partition(".")[0] == "triton":
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
-    @staticmethod
-    def create_module(spec: importlib.machinery.ModuleSpec) -> _Inert:
+    def create_module(self, spec):
         return _Inert(spec.name)
 
-    @staticmethod
-    def exec_module(module: _Inert) -> None:
+    def exec_module(self, module) -> None:
         if module.__name__ == "triton":  # functions that are called at import or by torch
-            module.__version__ = "3.0.0"
-            module.cdiv = lambda a, b: -(a // -b)
-            module.next_power_of_2 = lambda n: 1 << (n - 1).bit_length() if n > 0 else 1
-            module.Config = lambda kwargs=None, **options: kwargs
+            vars(module).update(
+                __version__="3.0.0",
+                cdiv=lambda a, b: -(a // -b),
+                next_power_of_2=lambda n: 1 << (n - 1).bit_length() if n > 0 else 1,
+                Config=lambda kwargs=None, **options: kwargs,
+            )
 
+
+_TRITON = _TritonStandIn()
 
 try:
     prepare()

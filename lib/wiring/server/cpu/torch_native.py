@@ -4,6 +4,9 @@ SGLang's own `torch_native` has neither batch, and `intel_amx`, which has both, 
 not depend on the layer: `init_forward_metadata` computes it once per forward pass (see `spans`).
 """
 
+# SGLang declares fields of its batches as optional that these batches have.
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 from sglang.srt.layers.attention.attention_registry import register_attention_backend
