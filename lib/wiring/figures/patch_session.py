@@ -1,15 +1,15 @@
-"""A cure tried step by step, each step with its state: planned, applied, proved, undone. No widget is in here.
+"""State of the patch panel: one fix at a time is planned, applied to copies, proved and undone.
 
-Without a question asked and answered only the run folder is written. What lies outside of it (a folder that the reader
-names, the installed SGLang) is written by `apply_outside`, which takes the `Question` that named it.
+The user's draft and the installed SGLang are never written. Copies go to the run folder, or to a folder that the user
+names and confirms.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +21,10 @@ from wiring.patch import draft_copy
 from wiring.patch.copy_check import verify_copy
 from wiring.patch.fix_kinds import Form, with_ids
 from wiring.patch.plan import Cure, CurePlan, source_change
-from wiring.patch.source import SglangTree, apply, copy_of, status, undo, verify_static
-from wiring.patch.source.for_a_while import mark, take_back
+from wiring.patch.source import SglangTree, find_tree, verify_static
 from wiring.server.server_spec import server_command
 from wiring.workbook.case import Case
+from wiring.workbook.fixes import Applied, applied, digests
 from wiring.workbook.live import server_spec
 
 STEPS = ("plan", "apply", "prove", "undo")
@@ -32,230 +32,137 @@ STEPS = ("plan", "apply", "prove", "undo")
 
 @dataclass(frozen=True)
 class Step:
-    """A step's state: "not yet", "done" or "failed", and what it came to in a sentence or some lines."""
+    """State of a step ("not yet", "done" or "failed") and its result as text."""
 
     name: str
     state: str = "not yet"
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is to be written outside the run folder, in words; `apply_outside` does it and nothing else."""
-
-    form: Form
-    folder: Path
-    files: tuple[Path, ...]
-
-    def __str__(self) -> str:
-        listed = "\n".join(f"  {path}" for path in self.files)
-        installed = self.form is Form.SOURCE
-        lasts = (
-            "Every server that is started from this SGLang while the edit stands serves it. It stands until Undo; "
-            "should this kernel end before, the next plan takes it back. (`wiring patch apply` makes one that stays.)"
-            if installed
-            else "It stands until Undo. The draft itself is not written."
-        )
-        return f"Outside the run folder this writes\n{listed}\n{lasts}\nGo on?"
-
-
-@dataclass(frozen=True)
-class _Standing:
-    """What is applied: the cure, the draft's copy, and the edited SGLang (None: not edited; `scratch`: a copy)."""
-
-    cure: Cure
-    draft: draft_copy.PatchedDraft
-    tree: SglangTree | None
-    scratch: Path | None
-    digests: dict[str, str]
-
-
 class PatchSession:
-    """The cures of one plan, one at a time. `steps` by name, in order."""
+    """The fixes of one plan for the SGLang at `tree`; `steps` by name, in order."""
 
     def __init__(self, case: Case, plan: CurePlan, tree: SglangTree):
         self.case, self.plan, self._tree = case, plan, tree
-        self._standing: _Standing | None = None
-        forms = ", ".join(cure.form for cure in plan.cures) or "none"
+        self._stack = ExitStack()
+        self._applied: tuple[Cure, Applied] | None = None
+        self._digests: dict[str, str] = {}  # of the user's files, before the fix was applied
         self.steps = {name: Step(name) for name in STEPS}
-        self._set("plan", "done", f"cures of SGLang {plan.version}, least invasive first: {forms}. {plan.advice}")
+        forms = ", ".join(self.forms) or "none"
+        self._set("plan", "done", f"fixes for SGLang {plan.version}, least invasive first: {forms}. {plan.advice}")
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """The forms that the plan has a cure of."""
-        return tuple(cure.form for cure in self.plan.cures)
+        """The kinds of fix in the plan."""
+        return tuple(fix.form for fix in self.plan.cures)
 
     @property
     def applied(self) -> bool:
-        """Whether a cure stands now."""
-        return self._standing is not None
-
-    def cure(self, form: Form) -> Cure:
-        """The plan's cure of this form. Raises WiringError where it has none."""
-        for cure in self.plan.cures:
-            if cure.form == form:
-                return cure
-        raise WiringError("no cure of this form is planned", where=str(form), found=self.plan.advice)
+        """Whether a fix is applied now."""
+        return self._applied is not None
 
     def diff(self, form: Form) -> str:
-        """The whole change side by side, as HTML; nothing is written."""
-        cure = self.cure(form)
+        """Return the whole change side by side, as HTML; writes nothing."""
+        fix = self._planned(form)
         config = read_json(self.case.profile.draft / "config.json", "the draft's config")
-        cured = _pretty(with_ids(config, cure.ids))
-        parts = [side_by_side(_pretty(config), cured, "config.json of a copy of the draft")]
-        if cure.environment:
-            setting = "\n".join(f"{name}={value}" for name, value in sorted(cure.environment.items()))
-            parts.append(side_by_side("", setting, "environment of the server"))
-        if cure.edits:
-            for file in source_change(cure, self._tree).files:
-                before, after = (text.decode(errors="replace") for text in (file.before, file.after))
-                parts.append(side_by_side(before, after, f"sglang/{file.path}"))
-        return "\n".join(parts)
+        before, after = (json.dumps(one, indent=2) for one in (config, with_ids(config, fix.ids)))
+        changes = [(before, after, "config.json of a copy of the draft")]
+        if fix.environment:
+            setting = "\n".join(f"{name}={value}" for name, value in sorted(fix.environment.items()))
+            changes.append(("", setting, "environment of the server"))
+        if fix.edits:
+            for file in source_change(fix, self._tree).files:
+                texts = (text.decode(errors="replace") for text in (file.before, file.after))
+                changes.append((*texts, f"sglang/{file.path}"))
+        return "\n".join(side_by_side(*change) for change in changes)
 
-    def apply_to_scratch(self, form: Form) -> None:
-        """Make the cured copy of the draft in the run folder, for the source form a copy of SGLang too, and edit that.
+    def question(self, form: Form, folder: str) -> str:
+        """Return the question to confirm before `apply` writes to `folder`; writes nothing.
 
-        Raises WiringError where another cure stands, and as `draft_copy.apply` and `source_change` do.
+        Raises WiringError if another fix is applied, and if `folder` is empty or cannot take the copies.
         """
-        cure = self._ready(form)
-        before = self._digests()
-        copied = draft_copy.apply(
-            self.case.profile.draft, cure, self.case.scratch(f"panel-draft-{form}"), self.plan.wanted
-        )
-        tree = scratch = None
-        try:
-            if cure.edits:
-                scratch = self.case.scratch("panel-sglang")
-                shutil.rmtree(scratch, ignore_errors=True)
-                tree = copy_of(self._tree, scratch)
-                apply(source_change(cure, tree))
-        except BaseException:
-            draft_copy.undo(copied.folder)
-            if scratch is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
-            raise
-        self._stands(_Standing(cure, copied, tree, scratch, before), "in the run folder")
+        fix, goal = self._ready(form), Path(folder).expanduser().absolute()
+        if not folder or (goal.exists() and (not goal.is_dir() or any(goal.iterdir()))):
+            expected = "an empty or a new folder"
+            raise WiringError("no folder for the copies", code="copy-folder-not-free", where=folder, expected=expected)
+        draft_copy.check_goal(self.case.profile.draft, goal / "draft")
+        paths = [goal / "draft", *([goal / "sglang"] if fix.edits else [])]
+        listed = "\n".join(f"  {path}" for path in paths)
+        return f"This writes outside the run folder:\n{listed}\nUndo removes the copies. The originals do not change. Go on?"
 
-    def question(self, form: Form, folder: str | Path = "") -> Question:
-        """What applying outside the run folder would write: the draft's copy in `folder`, SGLang's files themselves.
+    def apply(self, form: Form, folder: str = "") -> None:
+        """Write the fixed copy of the draft, and for the source form a patched copy of SGLang.
 
-        Nothing is written. Without `folder` the copy stays in the run folder, which the source form alone allows.
-        Raises WiringError where another cure stands, and where `folder` is not free for a copy.
+        They go to the run folder or to `folder`. Raises WiringError if another fix is applied, and as `applied` does.
         """
-        cure = self._ready(form)
-        if not folder and not cure.edits:
-            raise WiringError(
-                "this form writes a copy of the draft alone",
-                where="folder",
-                expected="a folder for it",
-                remedy="Name one, or apply to the run folder",
-            )
-        goal = Path(folder).expanduser().absolute() if folder else self.case.scratch(f"panel-draft-{form}")
-        draft_copy.check_goal(self.case.profile.draft, goal)
-        files = [goal] if folder else []
-        files += [self._tree.file(path) for path in sorted({edit.site.path for edit in cure.edits})]
-        return Question(cure.form, goal, tuple(files))
-
-    def apply_outside(self, question: Question) -> None:
-        """Write what `question` named. Raises WiringError as `apply_to_scratch` does, and where SGLang is patched."""
-        cure = self._ready(question.form)
-        before = self._digests()
-        if cure.edits:
-            take_back(self._tree)
-            if status(self._tree).record is not None:
-                raise WiringError(
-                    "this SGLang carries a patch already, and Undo here would take that away",
-                    where=self._tree.package,
-                    remedy="Take it back first (`wiring patch undo`)",
-                )
-        copied = draft_copy.apply(self.case.profile.draft, cure, question.folder, self.plan.wanted)
-        try:
-            if cure.edits:
-                apply(source_change(cure, self._tree, mark(f"for the run {self.case.folder}")))
-        except BaseException:
-            draft_copy.undo(copied.folder)
-            raise
-        tree = self._tree if cure.edits else None
-        self._stands(_Standing(cure, copied, tree, None, before), "outside the run folder, as was asked")
+        fix = self._ready(form)
+        goal = Path(folder).expanduser().absolute() if folder else self.case.scratch("panel")
+        if not folder:
+            shutil.rmtree(goal, ignore_errors=True)  # left over from a killed kernel
+        self._digests = digests(self.case, self.plan.cures, self._tree)
+        made = self._stack.enter_context(applied(self.case, fix, tree=self._tree, folder=goal))
+        self._applied = fix, made
+        lines = [f"{form}: {', '.join(map(str, made.copies))}"]
+        lines += [f"start its server with {name}={value}" for name, value in sorted(made.environment.items())]
+        self._set("apply", "done", "\n".join(lines))
+        for name in ("prove", "undo"):
+            self._set(name, "not yet", "")
 
     def prove(self) -> bool:
-        """Read again what was written, and judge it by the rules; whether all of it stands. No server is needed.
+        """Read the copies again and check them against the rules, without a server; return whether all checks pass.
 
-        Raises WiringError where nothing is applied.
+        Raises WiringError if nothing is applied.
         """
-        standing = self._applied()
-        config = read_target_config(self.case.profile.target).raw
-        _, checks = verify_copy(standing.draft.folder, self.plan.version, config)
+        fix, made = self._current()
+        _, checks = verify_copy(made.draft, self.plan.version, read_target_config(self.case.profile.target).raw)
         found = [(check.stands, f"{check.what}: {check.text}") for check in checks]
-        if standing.tree is not None:
-            sites = verify_static(standing.tree, standing.cure.edits)
+        if made.sglang is not None:
+            sites = verify_static(find_tree(made.sglang), fix.edits)
             found += [(site.stands, f"{site.site}: {site.text}") for site in sites]
-        lines = [f"{'stands' if stands else 'MISSING'}: {text}" for stands, text in found]
-        sound = all(stands for stands, _ in found)
-        self._set("prove", "done" if sound else "failed", "\n".join([*lines, self._by_server(standing)]))
-        return sound
+        lines = [f"{'present' if passed else 'MISSING'}: {text}" for passed, text in found]
+        passed = all(passed for passed, _ in found)
+        self._set("prove", "done" if passed else "failed", "\n".join([*lines, self._server_command(made)]))
+        return passed
 
     def undo(self) -> None:
-        """Take everything back, and see that the reader's files are what they were before, byte for byte.
+        """Remove the copies and check that the user's files are byte for byte the same.
 
-        Raises WiringError where nothing is applied, and where somebody changed an edited file since.
+        Raises WiringError if nothing is applied.
         """
-        standing = self._applied()
-        done = [f"removed {standing.draft.folder}"]
-        if standing.tree is not None:
-            done.append(undo(standing.tree).text)
-        draft_copy.undo(standing.draft.folder)
-        if standing.scratch is not None:
-            shutil.rmtree(standing.scratch, ignore_errors=True)
-            done.append(f"removed {standing.scratch}")
-        self._standing = None
+        fix, made = self._current()
+        self._stack.close()
+        self._applied = None
         for step in (self.steps["apply"], self.steps["prove"]):
-            self._set(step.name, step.state, f"{standing.cure.form}: taken back since" if step.text else "")
-        same = self._digests() == standing.digests
-        done.append(f"draft and SGLang {'are as they were, byte for byte' if same else 'DIFFER from before'}")
-        self._set("undo", "done" if same else "failed", "\n".join(done))
+            self._set(step.name, step.state, f"{fix.form}: undone" if step.text else "")
+        same = digests(self.case, self.plan.cures, self._tree) == self._digests
+        lines = [f"removed {path}" for path in made.copies]
+        lines.append(f"draft and installed SGLang {'are byte for byte the same' if same else 'DIFFER from before'}")
+        self._set("undo", "done" if same else "failed", "\n".join(lines))
+
+    def _planned(self, form: Form) -> Cure:
+        return next(fix for fix in self.plan.cures if fix.form == form)
 
     def _ready(self, form: Form) -> Cure:
-        if self._standing is not None:
-            raise WiringError("another cure stands", where=str(self._standing.cure.form), remedy="Undo it first")
-        return self.cure(form)
+        if self._applied is not None:
+            where = self._applied[0].form
+            raise WiringError("another fix is applied", code="fix-applied", where=where, remedy="Undo it first")
+        return self._planned(form)
 
-    def _applied(self) -> _Standing:
-        if self._standing is None:
-            raise WiringError("nothing is applied", where="patch", remedy="Apply a cure first")
-        return self._standing
+    def _current(self) -> tuple[Cure, Applied]:
+        if self._applied is None:
+            raise WiringError("no fix is applied", code="no-fix-applied", where="patch", remedy="Apply a fix first")
+        return self._applied
 
-    def _stands(self, standing: _Standing, where: str) -> None:
-        self._standing = standing
-        lines = [f"{standing.cure.form}, {where}: {standing.draft.folder}"]
-        if standing.tree is not None:
-            lines.append(f"SGLang edited in {standing.tree.package}")
-        lines += [f"start its server with {name}={value}" for name, value in sorted(standing.draft.environment.items())]
-        self._set("apply", "done", "\n".join(lines))
-        self._set("prove", "not yet", "")
-        self._set("undo", "not yet", "")
-
-    def _by_server(self, standing: _Standing) -> str:
-        """How to prove it in a running server, with the command that serves this very copy."""
-        path = None if standing.tree is None else standing.tree.package.parent
-        spec = server_spec(self.case.profile, draft=standing.draft.folder, env=standing.draft.environment, sglang=path)
+    def _server_command(self, made: Applied) -> str:
+        """Return how to prove the fix in a server, with the command that serves these copies."""
+        spec = server_spec(self.case.profile, draft=made.draft, env=made.environment, sglang=made.sglang)
         words = [f"{name}={value}" for name, value in sorted(spec.env.items())]
-        words += [f"PYTHONPATH={path}"] if standing.scratch is not None else []
-        command = shlex.join([*words, *server_command(spec, 30000)])
+        words += [f"PYTHONPATH={made.sglang}"] if made.sglang is not None else []
+        command = shlex.join([*words, *server_command(spec, spec.port or 30000)])
         return (
-            'These are the files, not the states. In a server: measure = "live" in this notebook serves each cure and '
-            f"holds slot 0 against the embedding bit for bit. By hand:\n{command}"
+            'This checks the files, not the states. With measure = "live" this notebook serves each fix and compares '
+            f"slot 0 with the embedding bit for bit. To start the server by hand:\n{command}"
         )
-
-    def _digests(self) -> dict[str, str]:
-        """SHA-256 of everything of the reader's that any cure of the plan could touch."""
-        paths = sorted({edit.site.path for cure in self.plan.cures for edit in cure.edits})
-        found = {path: hashlib.sha256(self._tree.file(path).read_bytes()).hexdigest() for path in paths}
-        return found | {"config.json": draft_copy.config_digest(self.case.profile.draft)}
 
     def _set(self, name: str, state: str, text: str) -> None:
         self.steps = {**self.steps, name: Step(name, state, text)}
-
-
-def _pretty(config: dict) -> str:
-    return json.dumps(config, indent=2)

@@ -6,7 +6,7 @@ import ipywidgets
 
 from wiring.figures.fragments import note, render
 from wiring.figures.panel_controls import WIDE, connect, put, run_action
-from wiring.figures.patch_session import PatchSession, Question
+from wiring.figures.patch_session import PatchSession
 from wiring.figures.plot_template import BLUE, INK, RED
 from wiring.figures.server_session import ServerSession
 from wiring.patch.fix_kinds import Form
@@ -20,7 +20,7 @@ _COLORS = {"not yet": INK, "done": BLUE, "failed": RED}
 _STEPS = """<table>{% for step in steps %}<tr style="vertical-align:top;text-align:left"><th>{{ step.name }}</th>
 <td style="color:{{ colors[step.state] }};white-space:nowrap;padding:0 10px">{{ step.state }}</td>
 <td style="white-space:pre-wrap;text-align:left">{{ step.text | code }}</td></tr>{% endfor %}</table>"""
-_QUESTION = """<b style="white-space:pre-wrap">{{ question | string | code }}</b>"""
+_QUESTION = """<b style="white-space:pre-wrap">{{ question | code }}</b>"""
 
 
 def server_panel(session: ServerSession) -> ipywidgets.VBox:
@@ -80,19 +80,19 @@ def server_panel(session: ServerSession) -> ipywidgets.VBox:
 
 
 def patch_panel(session: PatchSession) -> ipywidgets.VBox:
-    """Return the controls of the session; outside the run folder nothing is written before the user confirms."""
+    """Return the controls of the session; the user confirms before anything is written outside the run folder."""
     if not session.forms:
         return ipywidgets.VBox([ipywidgets.HTML(note(session.plan.advice))])
     states, diff, asked, error = ipywidgets.HTML(), ipywidgets.Output(), ipywidgets.HTML(), ipywidgets.HTML()
     form = ipywidgets.ToggleButtons(options=[(str(one), one) for one in session.forms], description="form")
     places = [("a copy in the run folder", False), ("outside the run folder (asks first)", True)]
     where = ipywidgets.Dropdown(options=places, description="apply to", layout=WIDE)
-    folder = ipywidgets.Text(description="copy in", placeholder="folder for the fixed copy of the draft", layout=WIDE)
+    folder = ipywidgets.Text(description="copy in", placeholder="an empty or new folder", layout=WIDE)
     apply, prove, undo = (ipywidgets.Button(description=text) for text in ("Apply", "Prove", "Undo"))
     yes = ipywidgets.Button(description="Yes, write these", button_style="danger")
     no = ipywidgets.Button(description="No")
     question = ipywidgets.VBox([asked, ipywidgets.HBox([yes, no])])
-    pending: list[Question] = []
+    pending: list[str] = []  # the question that waits for an answer
 
     def refresh() -> None:
         states.value = render(_STEPS, steps=tuple(session.steps.values()), colors=_COLORS)
@@ -102,19 +102,23 @@ def patch_panel(session: PatchSession) -> ipywidgets.VBox:
         apply.disabled = form.disabled = where.disabled = session.applied or bool(pending)
         folder.disabled = form.disabled or not where.value
 
+    def write_copies(to: str = "") -> None:
+        pending.clear()
+        error.value = note("copying SGLang takes some seconds ..." if form.value is Form.SOURCE else "copying ...")
+        session.apply(form.value, to)
+        error.value = ""
+
     def apply_fix() -> None:
         if where.value:
             pending[:] = [session.question(form.value, folder.value.strip())]
         else:
-            error.value = note("copying SGLang takes some seconds ..." if form.value is Form.SOURCE else "copying ...")
-            session.apply_to_scratch(form.value)
-            error.value = ""
+            write_copies()
 
     actions = {
         apply: apply_fix,
         prove: session.prove,
         undo: session.undo,
-        yes: lambda: session.apply_outside(pending.pop()),
+        yes: lambda: write_copies(folder.value.strip()),
         no: pending.clear,
     }
     connect(actions, error, refresh)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from wiring.errors import WiringError
 from wiring.patch import draft_copy
 from wiring.patch.fix_kinds import ApplyTo
 from wiring.patch.plan import Cure, CurePlan, cure_diff, plan_cures, source_change
-from wiring.patch.source import Change, SiteCheck, copy_of, find_tree, status
+from wiring.patch.source import Change, SglangTree, SiteCheck, copy_of, find_tree, status
 from wiring.patch.source.for_a_while import edited, mark, take_back
 from wiring.workbook.case import Case
 
@@ -50,39 +50,50 @@ def preview(case: Case, cure: Cure) -> str:
     return cure_diff(cure, case.profile.draft, find_tree())
 
 
-def digests(case: Case, cures: Sequence[Cure]) -> dict[str, str]:
-    """SHA-256 of everything of the reader's that a cure could touch: the draft's config.json, and SGLang's files."""
-    tree = find_tree()
+def digests(case: Case, cures: Sequence[Cure], tree: SglangTree | None = None) -> dict[str, str]:
+    """Return SHA-256 of all user files that a fix changes in a copy: the draft's config.json and files of SGLang."""
+    tree = tree or find_tree()
     paths = sorted({edit.site.path for cure in cures for edit in cure.edits})
     found = {path: hashlib.sha256(tree.file(path).read_bytes()).hexdigest() for path in paths}
     return found | {"config.json": draft_copy.config_digest(case.profile.draft)}
 
 
 @contextmanager
-def applied(case: Case, cure: Cure, to: ApplyTo = ApplyTo.SCRATCH) -> Iterator[Applied]:
-    """Apply `cure`, and undo it with the block, whatever ends it.
+def applied(
+    case: Case,
+    cure: Cure,
+    to: ApplyTo = ApplyTo.SCRATCH,
+    *,
+    tree: SglangTree | None = None,
+    folder: Path | None = None,
+) -> Iterator[Applied]:
+    """Apply a fix temporarily (context manager).
 
-    The draft is copied into the run folder, and SGLang too, unless `to` is "installed": then the source form edits the
-    installed SGLang's own files. Raises WiringError where an edit is refused, where the installed SGLang carries a
-    patch already, and, at the end, where somebody changed an edited file within the block.
+    The draft, and for the source form SGLang (`tree`, default: the installed one), are copied into the run folder or
+    into an empty or new `folder`. If `to` is "installed", the source form edits the installed SGLang's own files
+    instead. Raises WiringError if an edit is refused, if the installed SGLang already has a patch, and at the end if an
+    edited file was changed within the block.
     """
-    made = draft_copy.apply(case.profile.draft, cure, case.scratch(f"draft-{cure.form}"), case.profile.layout)
-    try:
-        if not cure.edits:
-            yield Applied(made.folder, made.environment, None, (), (made.folder,))
-        elif to is ApplyTo.INSTALLED:
-            with edited(_on_the_installed(case, cure)) as checks:
-                yield Applied(made.folder, made.environment, find_tree().package.parent, checks, (made.folder,))
-        else:
-            package = case.scratch("sglang-patched")
-            shutil.rmtree(package, ignore_errors=True)
-            try:
-                with edited(source_change(cure, copy_of(find_tree(), package))) as checks:
-                    yield Applied(made.folder, made.environment, package, checks, (made.folder, package))
-            finally:
+    tree = tree or find_tree()
+    draft = folder / "draft" if folder else case.scratch(f"draft-{cure.form}")
+    package = folder or case.scratch("sglang-patched")
+    with ExitStack() as stack:
+        checks, sglang, copies = (), None, [draft]
+        if folder is not None and not folder.exists():
+            folder.mkdir(parents=True)
+            stack.callback(folder.rmdir)
+        if cure.edits and to is ApplyTo.INSTALLED:
+            checks, sglang = stack.enter_context(edited(_on_the_installed(case, cure))), tree.package.parent
+        elif cure.edits:
+            if folder is None:
                 shutil.rmtree(package, ignore_errors=True)
-    finally:
-        draft_copy.undo(made.folder)
+                stack.callback(shutil.rmtree, package, ignore_errors=True)
+            stack.callback(shutil.rmtree, package / "sglang", ignore_errors=True)
+            checks = stack.enter_context(edited(source_change(cure, copy_of(tree, package))))
+            sglang, copies = package, [draft, package / "sglang" if folder else package]
+        made = draft_copy.apply(case.profile.draft, cure, draft, case.profile.layout)
+        stack.callback(draft_copy.undo, made.folder)
+        yield Applied(made.folder, made.environment, sglang, checks, tuple(copies))
 
 
 def _on_the_installed(case: Case, cure: Cure) -> Change:

@@ -101,14 +101,14 @@ def test_patch_panel_applies_proves_and_undoes_in_the_run_folder(books, lab, pic
     before = draft.read_bytes()
 
     def copies() -> list[str]:
-        return sorted(path.name for path in (lab.checkout / "runs").glob("*/scratch/panel-*"))
+        return sorted(path.name for path in (lab.checkout / "runs").glob("*/scratch/panel/*"))
 
     spent = [book.change(box, button(box, form).click, TEXT) for form in ("source", "plugin", "config")]
     told("patch panel, another form to its diff", spent)
     assert copies() == []
     spent = [book.change(box, button(box, "Apply").click, STATES)]
     assert box.evaluate(STATES) == "done, not yet, not yet"
-    assert copies() == ["panel-draft-config"] and draft.read_bytes() == before
+    assert copies() == ["draft"] and draft.read_bytes() == before
     assert button(box, "Apply").is_disabled()
     spent.append(book.change(box, button(box, "Prove").click, STATES))
     assert box.evaluate(STATES) == "done, done, not yet"

@@ -1,4 +1,4 @@
-"""The patch panel, with a package of three small files in the place of the installed SGLang."""
+"""The patch panel and its session, with a package of three small files in place of the installed SGLang."""
 
 import html
 import json
@@ -11,12 +11,10 @@ from panel_parts import by_description
 from stand_in import FILES, contents, know_the_stand_in, write_tree
 
 from wiring.errors import WiringError
-from wiring.figures import patch_panel
+from wiring.figures import PatchSession, patch_panel
 from wiring.figures.fragments import side_by_side
-from wiring.figures.patch_session import PatchSession
 from wiring.patch.fix_kinds import Form
 from wiring.patch.plan import plan_cures
-from wiring.patch.source import status
 from wiring.workbook.case import open_case
 
 TINY = Path(__file__).parents[3] / "data" / "tiny"
@@ -25,142 +23,135 @@ CONFIGS = [json.loads((TINY / part / "config.json").read_text()) for part in ("t
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """The installed SGLang of these tests."""
+    """Return the SGLang of these tests."""
     know_the_stand_in(monkeypatch)
     return write_tree(tmp_path / "site-packages", version="0.5.23")
 
 
 @pytest.fixture
-def bench(tree, tmp_path):
+def session(tree, tmp_path):
     case = open_case(profile="cpu-tiny", run=str(tmp_path / "run"), measure="recorded")
     return PatchSession(case, plan_cures("0.5.23", *CONFIGS, (0, 3, 31), tree=tree), tree)
 
 
-def scratch(bench):
-    return sorted(path.name for path in (bench.case.folder / "scratch").glob("*"))
+def copies(session):
+    return sorted(path.name for path in session.case.scratch("panel").glob("*"))
 
 
+def refused(action) -> str:
+    with pytest.raises(WiringError) as error:
+        action()
+    return error.value.code
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["run folder", "outside"])
 @pytest.mark.parametrize("form", Form)
-def test_in_the_run_folder_a_cure_is_applied_proved_and_undone(bench, tree, form):
+def test_a_fix_is_applied_to_copies_proved_and_undone(session, tree, tmp_path, form, outside):
     before = contents(tree.package)
-    assert bench.forms == tuple(Form) and bench.steps["plan"].state == "done"
-    bench.apply_to_scratch(form)
-    assert bench.applied and contents(tree.package) == before and f"panel-draft-{form}" in scratch(bench)
-    assert bench.prove() and "MISSING" not in bench.steps["prove"].text and "stands: " in bench.steps["prove"].text
+    folder = tmp_path / "copies" if outside else session.case.scratch("panel")
+    wanted = ["draft", "sglang"] if form is Form.SOURCE else ["draft"]
+    if outside:
+        question = session.question(form, str(folder))
+        assert all(str(folder / name) in question for name in wanted) and not folder.exists()
+    session.apply(form, str(folder) if outside else "")
+    assert session.applied and sorted(path.name for path in folder.iterdir()) == wanted
+    if form is Form.SOURCE:
+        assert all((folder / "sglang" / path).read_text() != text for path, text in FILES.items())
+    assert session.prove() and session.steps["prove"].state == "done"
     for part in ('measure = "live"', "--speculative-draft-model-path"):
-        assert part in bench.steps["prove"].text
-    with pytest.raises(WiringError, match="another cure stands"):
-        bench.apply_to_scratch(Form.CONFIG)
-    bench.undo()
-    assert not bench.applied and scratch(bench) == [] and contents(tree.package) == before
-    assert bench.steps["undo"].state == "done" and "byte for byte" in bench.steps["undo"].text
-    assert bench.steps["apply"].text == bench.steps["prove"].text == f"{form}: taken back since"
+        assert part in session.steps["prove"].text
+    assert refused(lambda: session.apply(Form.CONFIG)) == "fix-applied"
+    session.undo()
+    assert not session.applied and not folder.exists() and contents(tree.package) == before
+    assert [session.steps[name].state for name in ("apply", "prove", "undo")] == ["done"] * 3
 
 
-def test_a_copy_that_somebody_changed_is_not_proved(bench):
-    bench.apply_to_scratch(Form.CONFIG)
-    config = bench.case.folder / "scratch" / "panel-draft-config" / "config.json"
-    config.write_text(config.read_text().replace("31", "30"))
-    assert not bench.prove()
-    assert bench.steps["prove"].state == "failed" and "MISSING: layer ids of the copy" in bench.steps["prove"].text
+def test_a_changed_copy_is_not_proved_and_a_changed_original_is_reported(session, tree):
+    session.apply(Form.SOURCE)
+    config = session.case.scratch("panel") / "draft" / "config.json"
+    config.write_text(config.read_text().replace("30", "29"))
+    assert not session.prove() and session.steps["prove"].state == "failed"
+    path = tree.file(next(iter(FILES)))
+    path.write_text(path.read_text() + "\n")
+    session.undo()
+    assert session.steps["undo"].state == "failed"
 
 
-def test_the_installed_sglang_is_written_only_as_its_question_says(bench, tree, tmp_path):
-    before = contents(tree.package)
-    question = bench.question(Form.SOURCE, tmp_path / "cured")
-    assert set(question.files) == {tmp_path / "cured", *(tree.file(path) for path in FILES)}
-    assert all(str(path) in str(question) for path in question.files) and str(question).endswith("Go on?")
-    assert contents(tree.package) == before and not (tmp_path / "cured").exists() and not bench.applied
-    bench.apply_outside(question)
-    changed = {path for path in FILES if tree.file(path).read_text() != FILES[path]}
-    assert changed == set(FILES) and (tmp_path / "cured" / "config.json").is_file() and bench.prove()
-    bench.undo()
-    assert contents(tree.package) == before and status(tree).record is None and not (tmp_path / "cured").exists()
-
-
-def test_a_place_that_is_not_free_is_refused_before_anything_is_asked(bench, tmp_path):
+def test_a_folder_that_cannot_take_the_copies_is_refused(session, tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(WiringError, match="not a cured copy"):
-        bench.question(Form.CONFIG, tmp_path / "mine")
-    with pytest.raises(WiringError, match="lie in the draft itself"):
-        bench.question(Form.CONFIG, bench.case.profile.draft / "cured")
-    with pytest.raises(WiringError, match="expected a folder for it"):
-        bench.question(Form.CONFIG)
-    with pytest.raises(WiringError, match="nothing is applied"):
-        bench.undo()
+    (tmp_path / "mine" / "notes").touch()
+    for folder in (tmp_path / "mine", tmp_path / "mine" / "notes", ""):
+        assert refused(lambda folder=folder: session.question(Form.CONFIG, str(folder))) == "copy-folder-not-free"
+    with pytest.raises(WiringError):
+        session.question(Form.CONFIG, str(session.case.profile.draft / "copies"))
+    assert {refused(session.undo), refused(session.prove)} == {"no-fix-applied"}
+    assert (tmp_path / "mine" / "notes").is_file()
 
 
-def test_the_diff_has_all_of_the_change(bench):
-    config, source = bench.diff(Form.CONFIG), bench.diff(Form.SOURCE)
+def test_the_diff_has_all_of_the_change(session):
+    config, source = session.diff(Form.CONFIG), session.diff(Form.SOURCE)
     assert "config.json" in config and "sglang/" not in config
     assert all(f"sglang/{path}" in source for path in FILES) and "hidden_states.clone()" in source
-    assert "WIRING_EMBEDDING_ID=1" in bench.diff(Form.PLUGIN)
+    assert "WIRING_EMBEDDING_ID=1" in session.diff(Form.PLUGIN)
 
 
 def test_both_sides_of_a_diff_are_the_texts_themselves():
     before = "\n".join(["a", "b <b>", "c", "d", "e"])
     after = "\n".join(["a", "b", "c", "new", "d", "e", "f"])
-    rows = re.findall(r"<tr>(<td.*?)</tr>", side_by_side(before, after, "name", context=99))
+    rows = re.findall(r"<tr>\s*(<td.*?)</tr>", side_by_side(before, after, "name", context=99), re.S)
     sides = [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in rows]
     assert [text[2:] for number, text, _, _ in sides if number] == before.splitlines()
     assert [text[2:] for _, _, number, text in sides if number] == after.splitlines()
-    assert [(left[:1], right[:1]) for _, left, _, right in sides if left[:1] == "-" or right[:1] == "+"] == [
-        ("-", "+"),
-        ("", "+"),
-        ("", "+"),
-    ]
+    changed = [(left[:1], right[:1]) for _, left, _, right in sides if left[:1] == "-" or right[:1] == "+"]
+    assert changed == [("-", "+"), ("", "+"), ("", "+")]
     assert "no difference" in side_by_side("a\nb", "a\nb", "name")
 
 
 def parts(box):
-    """Widgets of the panel by description, the question's box, and the states as text."""
+    """Return the panel's widgets by description, the box of the question, and a function to the states as text."""
     question, states = box.children[5], box.children[7]
     return by_description(box), question, lambda: re.sub(r"<[^>]+>", " ", states.value)
 
 
-def test_the_panel_goes_through_apply_prove_and_undo(bench):
-    found, question, states = parts(patch_panel(bench))
+def test_the_panel_goes_through_apply_prove_and_undo(session):
+    box = patch_panel(session)
+    found, question, states = parts(box)
     assert question.layout.display == "none" and found["Prove"].disabled and not found["Apply"].disabled
     assert re.search(r"apply\s+not yet", states())
+    (output,) = [child for child in box.children if isinstance(child, ipywidgets.Output)]
+    found["form"].value = Form.SOURCE
+    assert "deepseek_v2.py" in output.outputs[0]["data"]["text/html"]
+    found["form"].value = Form.CONFIG
     found["Apply"].click()
-    assert found["Apply"].disabled and re.search(r"apply\s+done", states()) and bench.applied
+    assert found["Apply"].disabled and re.search(r"apply\s+done", states()) and copies(session) == ["draft"]
     found["Prove"].click()
     assert re.search(r"prove\s+done", states())
     found["Undo"].click()
-    assert re.search(r"undo\s+done", states()) and not bench.applied and not found["Apply"].disabled
+    assert re.search(r"undo\s+done", states()) and not session.applied and not found["Apply"].disabled
 
 
-def test_the_panel_asks_before_it_writes_outside_and_no_is_no(bench, tree, tmp_path):
-    before = contents(tree.package)
-    found, question, _ = parts(patch_panel(bench))
-    found["form"].value, found["apply to"].value = Form.SOURCE, True
-    found["copy in"].value = str(tmp_path / "cured")
-    found["Apply"].click()
-    assert question.layout.display == "" and "deepseek_v2.py" in question.children[0].value
-    assert contents(tree.package) == before and not bench.applied
-    found["No"].click()
-    assert question.layout.display == "none" and contents(tree.package) == before and not bench.applied
-    found["Apply"].click()
-    found["Yes, write these"].click()
-    assert contents(tree.package) != before and bench.applied
-    found["Undo"].click()
-    assert contents(tree.package) == before
-
-
-def test_the_panel_shows_a_refusal_and_another_form_another_diff(bench, tmp_path):
-    box = patch_panel(bench)
+def test_the_panel_asks_before_it_writes_outside(session, tmp_path):
+    box = patch_panel(session)
     found, question, _ = parts(box)
-    (output,) = [child for child in box.children if isinstance(child, ipywidgets.Output)]
-    before = output.outputs
-    found["form"].value = Form.SOURCE
-    assert output.outputs != before and "deepseek_v2.py" in output.outputs[0]["data"]["text/html"]
-    found["form"].value, found["apply to"].value, found["copy in"].value = Form.CONFIG, True, str(tmp_path)
+    found["form"].value, found["apply to"].value = Form.SOURCE, True
+    found["Apply"].click()  # no folder
+    assert box.children[6].value and question.layout.display == "none"
+    goal = tmp_path / "copies"
+    found["copy in"].value = str(goal)
     found["Apply"].click()
-    assert "not a cured copy" in box.children[6].value and question.layout.display == "none"
-    assert "Needs no server" in box.children[-1].value
+    assert question.layout.display == "" and str(goal / "sglang") in question.children[0].value
+    found["No"].click()
+    assert question.layout.display == "none" and not goal.exists() and not session.applied
+    found["Apply"].click()
+    assert not goal.exists()
+    found["Yes, write these"].click()
+    assert sorted(path.name for path in goal.iterdir()) == ["draft", "sglang"] and session.applied
+    found["Undo"].click()
+    assert not goal.exists() and copies(session) == []
 
 
-def test_without_a_cure_the_panel_says_why(bench, tree):
+def test_without_a_fix_the_panel_shows_the_advice(session, tree):
     served = {**CONFIGS[1], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 31]}}
-    nothing = PatchSession(bench.case, plan_cures("0.5.23", CONFIGS[0], served, (0, 3, 31), tree=tree), tree)
-    assert "nothing to do" in patch_panel(nothing).children[0].value
+    nothing = PatchSession(session.case, plan_cures("0.5.23", CONFIGS[0], served, (0, 3, 31), tree=tree), tree)
+    (only,) = patch_panel(nothing).children
+    assert html.escape(nothing.plan.advice[:20]) in only.value

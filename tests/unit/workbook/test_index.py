@@ -84,12 +84,12 @@ def test_a_profile_in_a_few_lines_names_no_place_of_this_machine(mine):
 
 def test_the_picker_of_the_index_writes_notebooks_for_the_case(tmp_path, mine):
     picker = open_index(str(mine), str(tmp_path / "runs"))
-    assert "**not run**" in picker.shown.outputs[0]["data"]["text/markdown"]
+    assert "**not run**" in picker.steps.outputs[0]["data"]["text/markdown"]
     picker.measure.value = "recorded"
     picker.write.click()
-    assert "5 of 5 notebooks written" in picker.told.outputs[0]["data"]["text/markdown"]
+    assert "5 of 5 notebooks written" in picker.result.outputs[0]["data"]["text/markdown"]
     written = sorted((tmp_path / "runs" / "mine" / "by-hand").glob("*.ipynb"))
     assert [path.stem for path in written] == [link.name for link in WORKBOOK]
     assert all(f"run = '{tmp_path / 'runs' / 'mine'}'" in path.read_text() for path in written)
     picker.case.value = PROFILES / "gpu-example.yaml"
-    assert "gpu-example" in picker.shown.outputs[0]["data"]["text/markdown"]
+    assert "gpu-example" in picker.steps.outputs[0]["data"]["text/markdown"]
