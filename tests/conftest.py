@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from wiring.accuracy.accuracy_report import AccuracyReport, DepthAccuracy
 from wiring.bench.arm_results import ArmResult
+from wiring.bench.cost_model import SpeedupPrediction
 from wiring.bench.measurement import Machine
 from wiring.capture.matching import SlotMatch
 from wiring.capture.served_accuracy import PairedDepth
@@ -173,7 +174,7 @@ def five():
             same_outputs=(True, True),
             round_costs={3: 1.2, 7: 1.3},
             replayed_acceptance_by_position=(0.7,),
-            prediction=a.PredictionRow(
+            prediction=SpeedupPrediction(
                 accept_length=2.8, round_s=0.075, step_s=0.06, speedup=2.1, break_even=1.25, limit=4.8
             ),
         ),

@@ -15,7 +15,7 @@ from tiny.prompts import Prompt
 from tiny.target_model import StackedTarget
 from wiring.accuracy.evaluation import AccuracyReport, accuracy_by_depth
 from wiring.accuracy.replay import replay, summarize
-from wiring.bench.text_quality import unique_share
+from wiring.bench.arm_results import unique_share
 from wiring.checkpoints.states import StateSample
 from wiring.layers import Layout
 from wiring.model.eagle3 import Eagle3Draft

@@ -8,10 +8,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "arm_results": ["bigram_shares", "paired_ratios", "same_outputs", "summarize"],
+        "arm_results": ["BIGRAM_FLOOR", "bigram_shares", "paired_ratios", "same_outputs", "summarize", "unique_share"],
         "benchmark": ["again"],
         "cost_model": ["chain_length", "predict"],
         "measurement": ["Measurement", "this_machine"],
-        "text_quality": ["BIGRAM_FLOOR", "unique_share"],
     },
 )

@@ -1,20 +1,22 @@
-"""From trials to figures: rate, speed-up, acceptance and time per round, each arm against the baseline."""
+"""Results of a benchmark arm: rate, speed-up, acceptance, seconds per round, and how varied its texts are."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import mean, median, quantiles
+from statistics import mean, median
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from wiring.bench.acceptance import acceptance, pool_histograms
 from wiring.bench.measurement import Trial
-from wiring.bench.text_quality import unique_share
+
+BIGRAM_FLOOR = 0.4  # a looping text falls far below, prose and computation stay above
 
 
 class ArmResult(BaseModel):
-    """One arm's figures. Medians over requests, with the quartiles as spread.
+    """Results of one arm: medians over requests, with the quartiles as spread.
 
     `speedup` is the median over prompts of this arm's rate over the baseline's on the same prompt.
     `step_s` is the time of one plain decode step, `round_s` of one draft-and-verify round: (request - prefill)
@@ -40,7 +42,7 @@ class ArmResult(BaseModel):
 
 
 def summarize(trials: Sequence[Trial], baseline: Sequence[Trial], steps: int) -> ArmResult:
-    """Figures of one arm's `trials` against the `baseline` trials on the same prompts."""
+    """Compute the results of one arm's `trials` against the `baseline` trials on the same prompts."""
     rates = [len(t.output_ids) / t.seconds for t in trials]
     ratios = paired_ratios(trials, baseline)
     decode = [t.seconds - t.prefill_s for t in trials]
@@ -71,13 +73,13 @@ def summarize(trials: Sequence[Trial], baseline: Sequence[Trial], steps: int) ->
 
 
 def paired_ratios(trials: Sequence[Trial], baseline: Sequence[Trial]) -> list[float]:
-    """This arm's rate over the baseline's, prompt by prompt (each the mean time over its repeats)."""
+    """Return the rate over the baseline's rate for each prompt (each from the mean time over its repeats)."""
     ours, plain = _mean_seconds(trials), _mean_seconds(baseline)
     return [plain[p] / ours[p] for p in sorted(ours) if p in plain]
 
 
 def same_outputs(trials: Sequence[Trial], baseline: Sequence[Trial]) -> tuple[bool, ...]:
-    """Prompt by prompt: did every repeat of both arms give the same token ids?"""
+    """Return for each prompt whether every repeat of both arms gave the same token ids."""
     outputs = defaultdict(set)
     for trial in (*trials, *baseline):
         outputs[trial.prompt].add(trial.output_ids)
@@ -85,9 +87,18 @@ def same_outputs(trials: Sequence[Trial], baseline: Sequence[Trial]) -> tuple[bo
 
 
 def bigram_shares(trials: Sequence[Trial]) -> tuple[float, ...]:
-    """Unique-bigram share of each output of one arm (first repeat), by prompt."""
+    """Return the unique-bigram share of each output of one arm (first repeat), by prompt."""
     first = {t.prompt: t for t in reversed(trials)}
     return tuple(unique_share(first[p].output_ids, 2) for p in sorted(first))
+
+
+def unique_share(ids: Sequence[int], n: int) -> float:
+    """Return distinct n-grams of `ids` over all its n-grams; 1.0 for a text shorter than n.
+
+    A draft predicts a looping text easily, so such a text is unfit for a benchmark.
+    """
+    grams = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
 
 
 def _mean_seconds(trials: Sequence[Trial]) -> dict[int, float]:
@@ -98,7 +109,5 @@ def _mean_seconds(trials: Sequence[Trial]) -> dict[int, float]:
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    if len(values) < 2:
-        return values[0], values[0]
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return low, high
+    low, high = np.quantile(values, (0.25, 0.75))
+    return float(low), float(high)

@@ -1,9 +1,9 @@
-"""Measure several arms in one run so that the machine's drift cancels.
+"""Measure several arms in one run, so that drift of the machine's speed cancels.
 
 Interleaved: all servers are up, and each prompt goes to every arm in turn, forwards on even prompts and
 backwards on odd ones; idle servers must sleep (`--sleep-on-idle`). Sequential: one server at a time, for
-machines that hold one server only. Either way the baseline closes the run once more under the name
-"<baseline> again": what it differs from itself is the noise that every other ratio must beat.
+machines with room for only one. Either way the baseline runs once more at the end under the name
+"<baseline> again": its difference from itself is the noise level of every other ratio.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from wiring.bench.measurement import Trial
 from wiring.errors import WiringError
 
 
-class Served(Protocol):
-    """What the benchmark needs of a server: to wait until it answers, and a client, which says by `read_only` whether
-    others use the server too."""
+class BenchmarkServer(Protocol):
+    """A server with a client, whose `read_only` is set where the server has other users, and a wait until it is ready."""
 
     client: Any
     ready: Callable[[], None]
@@ -29,10 +28,10 @@ class Served(Protocol):
 
 @dataclass(frozen=True)
 class Arm:
-    """One thing to measure: a name, and how to have its server (a context manager yielding it, ready or starting)."""
+    """One thing to measure: a name, and a context manager that yields its server, ready or still starting."""
 
     name: str
-    open: Callable[[], AbstractContextManager[Served]]
+    open: Callable[[], AbstractContextManager[BenchmarkServer]]
 
 
 Progress = Callable[[str], None]
@@ -48,26 +47,27 @@ def measure(
     interleaved: bool,
     closing_prompts: int = 0,
     progress: Progress = print,
-    watch: Callable[[str, Served], None] | None = None,
+    watch: Callable[[str, BenchmarkServer], None] | None = None,
 ) -> tuple[Trial, ...]:
     """Send `prompts` x `repeats` requests of `new_tokens` tokens to every arm, one request at a time.
 
-    The first arm is the baseline; it closes the run on the first `closing_prompts` prompts. `watch(name, server)`
-    sees each server once after its warm-up. The prefix cache of a server that is not `read_only` is emptied before each
-    request, so every request pays its whole prefill.
+    The first arm is the baseline; it runs again at the end on the first `closing_prompts` prompts. `watch(name, server)`
+    is called once per server after its warm-up. The prefix cache of a server that is not `read_only` is emptied before
+    each request, so every request includes its whole prefill.
     Raises WiringError when a server returns another number of tokens than asked for.
     """
     order = count()
 
-    def one(arm: str, server: Served, prompt: int, repeat: int) -> Trial:
+    def one(arm: str, server: BenchmarkServer, prompt: int, repeat: int) -> Trial:
         ids = list(prompts[prompt])
-        _forget(server)
+        _flush(server)
         prefill = _timed(server, ids, 1)[0]
-        _forget(server)
+        _flush(server)
         seconds, reply = _timed(server, ids, new_tokens)
         if len(reply.output_ids) != new_tokens:
             raise WiringError(
                 "the server ended a request early",
+                code="answer-too-short",
                 where=f"arm {arm}, prompt {prompt}",
                 expected=f"{new_tokens} tokens",
                 found=f"{len(reply.output_ids)} tokens",
@@ -87,7 +87,7 @@ def measure(
             histogram=tuple(meta.get("spec_correct_drafts_histogram") or ()),
         )
 
-    def warm_up(arm: str, server: Served) -> None:
+    def warm_up(arm: str, server: BenchmarkServer) -> None:
         for ids in prompts[:2]:
             server.client.generate(list(ids), warmup_tokens)
         if watch:
@@ -100,7 +100,7 @@ def measure(
 def _interleaved(arms, prompts: int, repeats: int, closing: int, one, warm_up, progress: Progress) -> Iterator[Trial]:
     with ExitStack() as stack:
         servers = [(arm.name, stack.enter_context(arm.open())) for arm in arms]
-        for name, server in servers:  # those that only start yet do it side by side
+        for name, server in servers:  # servers that are still starting load concurrently
             server.ready()
             warm_up(name, server)
         for repeat in range(repeats):
@@ -131,17 +131,16 @@ def _sequential(arms, prompts: int, repeats: int, closing: int, one, warm_up, pr
 
 
 def again(baseline: str) -> str:
-    """The name under which the baseline closes the run."""
+    """Return the arm name of the baseline's second run."""
     return f"{baseline} again"
 
 
-def _timed(server: Served, ids: list[int], tokens: int) -> tuple[float, Any]:
+def _timed(server: BenchmarkServer, ids: list[int], tokens: int) -> tuple[float, Any]:
     start = time.perf_counter()
     reply = server.client.generate(ids, tokens)
     return time.perf_counter() - start, reply
 
 
-def _forget(server: Served) -> None:
-    # A server that serves others too: its cache is not ours to empty.
+def _flush(server: BenchmarkServer) -> None:
     if not server.client.read_only:
         server.client.flush_cache()

@@ -1,18 +1,17 @@
-"""Predicted accept length and speed-up of settings that were not measured, and the best of them.
+"""Predicted accept length and speed-up of chains that were not measured, from acceptance by position and round cost.
 
-Marginals of a longer chain give those of a shorter one: whether the first k drafts of a round are right does not
-depend on how many follow. What differs is where rounds start, which moves marginals a little. Beyond the measured
-chain the last conditional is held, and the outcome is marked as extrapolated.
+Whether the first k drafts of a round are right does not depend on how many follow, so the marginals of a chain give
+those of a shorter one. Beyond the measured chain the last conditional acceptance is assumed constant, and the
+prediction is marked as extrapolated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
-from wiring.bench.round_cost import Estimate, RoundModel, chain
-from wiring.engines.sglang import Speculation
+from wiring.bench.round_cost import Estimate, RoundCostModel
 from wiring.errors import WiringError
 
 
@@ -20,7 +19,7 @@ from wiring.errors import WiringError
 class Workload:
     """One request: `tokens` of output, the first of which comes with the prefill.
 
-    The prefill's price is in plain steps, without a draft and with one. `ENDLESS` leaves the prefill out.
+    The cost of the prefill is in plain steps, without a draft and with one. `ENDLESS` leaves the prefill out.
     """
 
     tokens: float
@@ -32,30 +31,37 @@ ENDLESS = Workload(float("inf"))
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """A predicted setting, each figure with its standard error where known.
+class PredictedChain:
+    """A predicted chain of `steps` drafts, each figure with its standard error where known.
 
-    `accept_length` includes the bonus token; `price` of a round in plain steps is also its break-even accept length;
-    `speedup` is over plain decoding. `extrapolated`: the chain is longer than the one that was measured.
+    `accept_length` includes the bonus token; `cost` of a round in plain steps is also its break-even accept length;
+    `speedup` is over plain decoding. `extrapolated`: the chain is longer than the measured one.
     """
 
-    setting: Speculation
+    steps: int
     accept_length: Estimate
-    price: Estimate
+    cost: Estimate
     speedup: Estimate
     extrapolated: bool = False
 
+    def indistinguishable(self, other: PredictedChain) -> bool:
+        """Whether the speed-ups differ by at most twice the standard error of their difference."""
+        if self.speedup.error is None or other.speedup.error is None:
+            return self is other
+        spread = (self.speedup.error**2 + other.speedup.error**2) ** 0.5
+        return abs(self.speedup.value - other.speedup.value) <= 2 * spread
+
 
 def chain_marginals(by_position: Sequence[float], steps: int) -> tuple[float, ...]:
-    """Share of rounds that accept at least 1..`steps` drafts, from the marginals of a chain of another length.
+    """Return the shares of rounds that accept at least 1..`steps` drafts, from those of a chain of another length.
 
-    Beyond the given ones the last conditional is held. Raises WiringError for marginals that are none: empty, outside
-    0..1, or rising.
+    Raises WiringError for shares that are empty, outside 0..1, or rising.
     """
     given = tuple(by_position)
     if not given or not all(0 <= b <= a <= 1 for a, b in zip((1.0, *given), given, strict=False)):
         raise WiringError(
             "not acceptance by position",
+            code="acceptance-not-falling",
             where="by_position",
             expected="shares of rounds from 0 to 1 that never rise",
             found=given,
@@ -67,92 +73,55 @@ def chain_marginals(by_position: Sequence[float], steps: int) -> tuple[float, ..
 
 
 def chain_accept_length(by_position: Sequence[float], steps: int) -> float:
-    """Accept length (bonus included) of a chain of `steps` drafts: 1 + the sum of its marginals."""
+    """Return the accept length (bonus included) of a chain of `steps` drafts: 1 + the sum of its marginals."""
     return 1 + sum(chain_marginals(by_position, steps))
 
 
 def overshoot(by_position: Sequence[float]) -> float:
-    """Mean number of tokens that the last round of a request yields beyond the end of the answer.
+    """Return the mean number of tokens that the last round of a request yields beyond the end of the answer.
 
     Renewal theory: with A = tokens of a round, (E[A^2] / E[A] - 1) / 2 for answers of many rounds. Those tokens count
-    as accepted but are not served, so a request of n tokens takes (n - 1 + overshoot) / E[A] rounds.
+    as accepted but are not returned, so a request of n tokens takes (n - 1 + overshoot) / E[A] rounds.
     """
     first = 1 + sum(by_position)
     second = 1 + sum((2 * k + 1) * p for k, p in enumerate(by_position, 1))  # E[A^2] = sum of (2a - 1) P(A >= a)
     return (second / first - 1) / 2
 
 
-def speedup(price: float, accept_length: float, work: Workload = ENDLESS, extra: float = 0.0) -> float:
-    """Plain time over draft time of one request; `extra` = its overshoot in tokens (see `overshoot`)."""
+def speedup(cost: float, accept_length: float, work: Workload = ENDLESS, extra: float = 0.0) -> float:
+    """Return plain time over draft time of one request; `cost` of a round in plain steps, `extra` = its overshoot."""
     if work.tokens == float("inf"):
-        return accept_length / price
-    drafted = work.prefill_draft + (work.tokens - 1 + extra) / accept_length * price
+        return accept_length / cost
+    drafted = work.prefill_draft + (work.tokens - 1 + extra) / accept_length * cost
     return (work.prefill_plain + work.tokens - 1) / drafted
 
 
-def outlook(
-    model: RoundModel, setting: Speculation, accept_length: Estimate, work: Workload = ENDLESS, *, extrapolated=False
-) -> Outlook:
-    """The speed-up at `setting`; its error joins those of the price and of the accept length."""
-    price = model.price(setting)
-    value = speedup(price.value, accept_length.value, work)
-    error = None
-    if price.error is not None and accept_length.error is not None:
-        share = (price.error / price.value) ** 2 + (accept_length.error / accept_length.value) ** 2
-        error = value * share**0.5
-    return Outlook(setting, accept_length, price, Estimate(value, error), extrapolated)
-
-
-def outlooks(
-    model: RoundModel,
+def predict_chains(
+    model: RoundCostModel,
     by_position: Sequence[float],
     *,
     relative_error: float | None = None,
     by_prompt: Sequence[Sequence[float]] = (),
     work: Workload = ENDLESS,
     longest: int | None = None,
-    trees: Mapping[Speculation, Estimate] | None = None,
-) -> tuple[Outlook, ...]:
-    """All chains up to `longest` steps, and the trees whose accept length is known, best first.
+) -> tuple[PredictedChain, ...]:
+    """Predict all chains up to `longest` steps (default: the measured length), best speed-up first.
 
-    `by_position`: marginals of a measured chain, pooled over prompts; `relative_error`: the standard error of its
-    accept length over it. `by_prompt`: each prompt's own marginals; a chain's speed-up is then the median over prompts,
-    as a benchmark's is, the overshoot of the last round reckoned in. Where prompts differ that is another figure.
-    `longest`: by default the measured chain's own length, so that nothing is extrapolated. What a tree accepts does not
-    follow from chains (their second choices were never tried), so `trees` brings it, measured or replayed.
+    `by_position`: marginals of the measured chain, pooled over prompts; `relative_error`: standard error of its accept
+    length over the accept length. `by_prompt`: marginals of each prompt; the speed-up is then the median over prompts
+    with the overshoot of the last round, as a benchmark measures it.
     """
     found = []
     for steps in range(1, (longest or len(by_position)) + 1):
-        length = chain_accept_length(by_position, steps)
-        error = None if relative_error is None else relative_error * length
-        far = steps > len(by_position)
-        one = outlook(model, chain(steps), Estimate(length, error), work, extrapolated=far)
-        found.append(_over_prompts(one, [chain_marginals(prompt, steps) for prompt in by_prompt], work))
-    for setting, length in (trees or {}).items():
-        found.append(outlook(model, setting, length, work))
-    return tuple(sorted(found, key=lambda o: -o.speedup.value))
-
-
-def _over_prompts(one: Outlook, by_prompt: Sequence[Sequence[float]], work: Workload) -> Outlook:
-    if not by_prompt:
-        return one
-    value = median(speedup(one.price.value, 1 + sum(m), work, overshoot(m)) for m in by_prompt)
-    error = None if one.speedup.error is None else one.speedup.error / one.speedup.value * value
-    return replace(one, speedup=Estimate(value, error))
-
-
-def alike(ranked: Sequence[Outlook]) -> tuple[Outlook, ...]:
-    """Those that cannot be told from the best: their difference is within twice its standard error.
-
-    Errors of one model are taken as independent, which makes the group rather too large than too small. Without errors
-    the best stands alone.
-    """
-    best = ranked[0]
-
-    def close(other: Outlook) -> bool:
-        if best.speedup.error is None or other.speedup.error is None:
-            return other is best
-        spread = (best.speedup.error**2 + other.speedup.error**2) ** 0.5
-        return best.speedup.value - other.speedup.value <= 2 * spread
-
-    return tuple(o for o in ranked if close(o))
+        length, cost = chain_accept_length(by_position, steps), model.cost(steps)
+        speeds = [
+            speedup(cost.value, 1 + sum(m), work, overshoot(m)) for m in (chain_marginals(p, steps) for p in by_prompt)
+        ]
+        value = median(speeds) if speeds else speedup(cost.value, length, work)
+        length_error = error = None
+        if relative_error is not None:
+            length_error = relative_error * length
+            error = None if cost.error is None else value * ((cost.error / cost.value) ** 2 + relative_error**2) ** 0.5
+        extrapolated = steps > len(by_position)
+        found.append(PredictedChain(steps, Estimate(length, length_error), cost, Estimate(value, error), extrapolated))
+    return tuple(sorted(found, key=lambda one: -one.speedup.value))

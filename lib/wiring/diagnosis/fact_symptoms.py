@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wiring.bench.text_quality import BIGRAM_FLOOR
+from wiring.bench.arm_results import BIGRAM_FLOOR
 from wiring.diagnosis.symptom_table import SYMPTOMS, Symptom, decide
 from wiring.logs.evidence import Evidence, FactRecord, Value
 

@@ -19,8 +19,8 @@ import plotly.graph_objects as go
 from scipy.optimize import brentq
 
 from wiring.bench.cost_model import chain_length
-from wiring.bench.round_cost import BASE, CHAIN_STEP, STEP, TOKEN, RoundModel, bend_name
-from wiring.bench.speedup_breakdown import price_from_rates
+from wiring.bench.round_cost import BASE, CHAIN_STEP, RoundCostModel, bend_name
+from wiring.bench.speedup_breakdown import round_cost_from_rates
 from wiring.bench.tuning import chain_accept_length
 from wiring.diagnosis.evidence_file import read_evidence
 from wiring.engines.sglang import Speculation, resolve_speculation
@@ -99,14 +99,14 @@ def outcome_text(assumed: Assumed) -> str:
     )
 
 
-def from_arm(arm: ArmResult, plain: ArmResult, model: RoundModel, asked: Speculation) -> Assumed:
+def from_arm(arm: ArmResult, plain: ArmResult, model: RoundCostModel, asked: Speculation) -> Assumed:
     """Return the inputs that a benchmark measured: acceptance of `arm`, fitted round cost, rates without the prefill.
 
     The rates are 1 / seconds of a plain step and accept length / seconds of a round, because those of the benchmark
-    include the prefill. If only chains were measured, the cost of a draft step includes its verified token.
+    include the prefill. The cost of a draft step includes its verified token.
     """
     terms = {c.name: c.value for c in model.coefficients}
-    step = terms.get(CHAIN_STEP, terms.get(STEP, 0.0))
+    step = terms.get(CHAIN_STEP, 0.0)
     assert plain.step_s and arm.round_s and arm.accept_length, "an arm with a draft has rounds, plain has steps"
     return Assumed(
         conditional=tuple(share or 0.0 for share in arm.acceptance_conditional),
@@ -115,7 +115,6 @@ def from_arm(arm: ArmResult, plain: ArmResult, model: RoundModel, asked: Specula
         draft=step,
         verify=max(0.0, terms[BASE] - step),
         plain_tok_per_s=1 / plain.step_s,
-        token=terms.get(TOKEN, 0.0),
         wide=terms[bend_name(model.bend)] if model.bend else 0.0,
         bend=model.bend or 0,
         measured=arm.accept_length / arm.round_s,
@@ -134,7 +133,7 @@ def case_study() -> dict[str, Assumed]:
     before = next(speed.tok_per_s for speed in served.speed if speed.arm == "draft" and speed.tok_per_s)
     length = next(one.accept_length for one in cured.acceptance if one.accept_length)
     steps, plain = int(cured.setting.steps or 0), rates["plain"]
-    cost = price_from_rates(rates["draft"], length, plain)
+    cost = round_cost_from_rates(rates["draft"], length, plain)
     accuracy = next(a.accuracy for a in cured.accuracy if a.side == "T" and not a.claimed)
     common = dict(
         steps=steps,

@@ -15,7 +15,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "LayoutSearch",
             "Patch",
             "PhaseLayout",
-            "PredictionRow",
             "Rebenchmark",
             "Throughput",
         ],
@@ -30,6 +29,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "progress": ["say"],
         "rebenchmark": ["measure_cured", "measure_round_costs", "round_costs"],
         "speed_limit": ["case_limit", "draft_share"],
-        "verdicts": ["rung_rows", "verdict_claims"],
+        "verdicts": ["verdict_claims"],
     },
 )

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.bench.arm_results import ArmResult
+from wiring.bench.cost_model import SpeedupPrediction
 from wiring.bench.measurement import Machine
+from wiring.bench.speedup_breakdown import BreakdownStep
 from wiring.capture.matching import SlotMatch
 from wiring.capture.served_accuracy import PairedDepth
 from wiring.diagnosis.verdict import Verdict
@@ -121,32 +123,8 @@ class Patch(Concluding):
     undone: bool
 
 
-class PredictionRow(Artefact):
-    """The predicted speed-up and what it was predicted from."""
-
-    accept_length: float
-    round_s: float
-    step_s: float
-    speedup: float
-    break_even: float
-    limit: float
-
-
-class RungRow(Artefact):
-    """One rung of the ladder from today to the limit; `price` of a round in plain steps, `measured` or predicted."""
-
-    name: str
-    steps: int
-    accept_length: float
-    price: float
-    tok_per_s: float
-    speedup: float
-    measured: bool
-    assumes: str
-
-
 class Rebenchmark(Concluding):
-    """Notebook 05: plain, as served and cured in one run, the prediction, the ladder and the two verdicts."""
+    """Notebook 05: plain, as served and cured in one run, the prediction, the speed-up breakdown and the two verdicts."""
 
     form: str
     rate_rule: str
@@ -156,9 +134,9 @@ class Rebenchmark(Concluding):
     cured: ArmResult
     same_outputs: tuple[bool, ...]
     round_costs: dict[int, float]  # draft steps -> plain decode steps that a round costs
-    prediction: PredictionRow
+    prediction: SpeedupPrediction
     replayed_acceptance_by_position: tuple[float, ...]
-    ladder: tuple[RungRow, ...] = ()
+    ladder: tuple[BreakdownStep, ...] = ()
     verdict: Verdict | None = None  # of the draft as served
     verdict_cured: Verdict | None = None
 

@@ -27,8 +27,8 @@ def measure_cured(case: Case, cure: CureRow, *, progress: Progress = print) -> M
 def measure_round_costs(case: Case, *, progress: Progress = print) -> Measurement:
     """Benchmark the draft as served at the profile's `cost_steps`, beside plain decoding; the arms are named "steps N".
 
-    Plain decoding runs in the same run because a round is priced in plain steps: on a busy machine seconds of one
-    minute do not hold for the next, their ratio does.
+    Plain decoding runs in the same run because the round cost is in plain steps: on a busy machine seconds
+    drift, their ratio does not.
     """
     arms = [
         draft_arm(case, "05-costs", f"steps {n}", speculation=Speculation(n, 1, n + 1), progress=progress)
@@ -39,7 +39,7 @@ def measure_round_costs(case: Case, *, progress: Progress = print) -> Measuremen
 
 
 def round_costs(costs: Measurement, steps: tuple[int, ...]) -> dict[int, float]:
-    """The price of a round in plain decode steps, for each number of draft steps: the median over prompts."""
+    """Return the round cost in plain decode steps for each number of draft steps: the median over prompts."""
     plain = {t.prompt: (t.seconds - t.prefill_s) / (len(t.output_ids) - 1) for t in costs.arm(PLAIN)}
     return {
         n: median((t.seconds - t.prefill_s) / t.rounds / plain[t.prompt] for t in costs.arm(f"steps {n}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from wiring.bench.measurement import Machine
+from wiring.bench.speedup_breakdown import BreakdownStep
 from wiring.diagnosis.verdict import Verdict
 from wiring.workbook.artefacts import (
     Accuracy,
@@ -13,7 +14,6 @@ from wiring.workbook.artefacts import (
     Patch,
     PhaseLayout,
     Rebenchmark,
-    RungRow,
     Throughput,
 )
 from wiring.workbook.check import Claim
@@ -78,7 +78,7 @@ class Summary(Artefact):
     cured: Cured
     lossless: bool = Field(description="every arm gave the same token ids on every prompt")
     arguments: Arguments
-    ladder: tuple[RungRow, ...] = Field(description="from today's rate to the limit, one cause at a time")
+    ladder: tuple[BreakdownStep, ...] = Field(description="from today's rate to the limit, one cause at a time")
     verdict: Verdict | None = Field(description="kinds of fault named in the draft as served")
     verdict_cured: Verdict | None = Field(description="the same for the cured draft")
     conclusions: tuple[Claim, ...]

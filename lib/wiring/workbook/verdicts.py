@@ -1,23 +1,10 @@
-"""The two verdicts of a case, as served and cured, in the form in which an artefact keeps them, and their claims."""
+"""Claims about the two verdicts of a case, as served and fixed."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from wiring.bench.speedup_breakdown import Ladder
 from wiring.diagnosis.verdict import Verdict
-from wiring.workbook.artefacts import RungRow
 from wiring.workbook.check import Claim, equals
 from wiring.workbook.profile import Expected
-
-
-def rung_rows(ladder: Ladder) -> tuple[RungRow, ...]:
-    """What an artefact keeps of a ladder."""
-    kept = RungRow.model_fields.keys() - {"steps"}
-    return tuple(
-        RungRow(steps=rung.setting.steps, **{f.name: getattr(rung, f.name) for f in fields(rung) if f.name in kept})
-        for rung in ladder.rungs
-    )
 
 
 def verdict_claims(as_served: Verdict, cured: Verdict, expected: Expected) -> tuple[Claim, Claim]:

@@ -1,4 +1,4 @@
-"""Accept lengths of other chains and the best setting: closed forms, a simulated server, the model of `cost`."""
+"""Predicted chains against closed forms and a simulated server."""
 
 import numpy as np
 import pytest
@@ -6,22 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wiring.bench.acceptance import acceptance
-from wiring.bench.cost_model import chain_length, request_seconds
-from wiring.bench.round_cost import Estimate, PricedRound, chain, fit_rounds
+from wiring.bench.cost_model import chain_length
+from wiring.bench.round_cost import MeasuredRoundCost, fit_rounds
 from wiring.bench.tuning import (
     Workload,
-    alike,
     chain_accept_length,
     chain_marginals,
-    outlook,
-    outlooks,
     overshoot,
+    predict_chains,
     speedup,
 )
-from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
 
-LINE = fit_rounds([PricedRound(chain(n), 1.1 + 0.05 * n, 0.01) for n in (1, 3, 5, 7)])
+LINE = fit_rounds([MeasuredRoundCost(n, 1.1 + 0.05 * n, 0.01) for n in (1, 3, 5, 7)])
 
 
 def test_a_longer_chain_gives_the_marginals_of_a_shorter_one_and_the_last_conditional_goes_on():
@@ -33,8 +30,9 @@ def test_a_longer_chain_gives_the_marginals_of_a_shorter_one_and_the_last_condit
 
 @pytest.mark.parametrize("wrong", [(), (1.2,), (0.5, 0.6), (0.5, -0.1)])
 def test_what_is_no_acceptance_by_position_is_refused(wrong):
-    with pytest.raises(WiringError, match="not acceptance by position"):
+    with pytest.raises(WiringError) as error:
         chain_marginals(wrong, 3)
+    assert (error.value.code, error.value.found) == ("acceptance-not-falling", str(wrong))
 
 
 def rounds_of_answers(marginals, tokens, answers, rng):
@@ -60,54 +58,45 @@ def test_overshoot_makes_up_for_the_last_round(marginals):
 
 def test_speedup_is_the_request_model_with_the_prefill_on_both_sides():
     work = Workload(97, prefill_plain=3.0, prefill_draft=3.5)
-    want = request_seconds(96, 1.0, 3.0) / request_seconds(96 / 2.9, 1.3, 3.5)
+    want = (3.0 + 96) / (3.5 + 96 / 2.9 * 1.3)
     assert speedup(1.3, 2.9, work) == pytest.approx(want)
     assert speedup(1.3, 2.9) == pytest.approx(2.9 / 1.3)
 
 
 @given(st.floats(0.05, 0.98), st.floats(0.0, 0.4), st.integers(1, 9))
 def test_the_best_chain_is_the_best_of_all(share, slope, longest):
-    model = fit_rounds([PricedRound(chain(n), 1.05 + slope * n) for n in (2, 6)])
+    model = fit_rounds([MeasuredRoundCost(n, 1.05 + slope * n) for n in (2, 6)])
     marginals = [share**k for k in range(1, longest + 1)]
-    best = outlooks(model, marginals)[0]
+    best = predict_chains(model, marginals)[0]
     speed = {n: chain_length(share, n) / (1.05 + slope * n) for n in range(1, longest + 1)}
     assert best.speedup.value == pytest.approx(max(speed.values()))
-    assert speed[best.setting.steps] == pytest.approx(max(speed.values()))
+    assert speed[best.steps] == pytest.approx(max(speed.values()))
 
 
 def test_chains_beyond_the_measured_one_are_marked_and_left_out_unless_asked_for():
-    assert {o.setting.steps for o in outlooks(LINE, (0.8, 0.6))} == {1, 2}
-    assert {o.setting.steps: o.extrapolated for o in outlooks(LINE, (0.8, 0.6), longest=3)} == {
-        1: False,
-        2: False,
-        3: True,
-    }
+    assert {one.steps for one in predict_chains(LINE, (0.8, 0.6))} == {1, 2}
+    found = {one.steps: one.extrapolated for one in predict_chains(LINE, (0.8, 0.6), longest=3)}
+    assert found == {1: False, 2: False, 3: True}
 
 
-def test_a_tree_competes_with_the_accept_length_that_it_brings():
-    prices = [PricedRound(s, 1 + 0.02 * s.draft_tokens) for s in (*map(chain, (1, 4, 7)), Speculation(4, 2, 10))]
-    tree = Speculation(3, 4, 12)
-    ranked = outlooks(fit_rounds(prices), (0.6, 0.4), trees={tree: Estimate(3.4)})
-    assert ranked[0].setting == tree and ranked[0].speedup.value == pytest.approx(3.4 / 1.24)
-
-
-def test_errors_of_price_and_accept_length_join():
-    got = outlook(LINE, chain(4), Estimate(2.8, 0.14))
-    share = (0.14 / 2.8) ** 2 + (LINE.price(chain(4)).error / LINE.price(chain(4)).value) ** 2
+def test_errors_of_cost_and_accept_length_are_combined():
+    got = predict_chains(LINE, (0.8, 0.6), relative_error=0.05)[0]
+    share = 0.05**2 + (got.cost.error / got.cost.value) ** 2
     assert got.speedup.error == pytest.approx(got.speedup.value * share**0.5)
-    assert outlook(LINE, chain(4), Estimate(2.8)).speedup.error is None
+    assert got.accept_length.error == pytest.approx(0.05 * got.accept_length.value)
+    assert predict_chains(LINE, (0.8, 0.6))[0].speedup.error is None
 
 
-def test_with_prompts_of_their_own_the_speedup_is_the_median_over_them():
+def test_with_marginals_by_prompt_the_speedup_is_the_median_over_prompts():
     prompts, work = [(0.9, 0.8), (0.5, 0.2), (0.1, 0.0)], Workload(40, 1.5, 1.6)
-    ranked = {o.setting.steps: o for o in outlooks(LINE, (0.5, 0.4), by_prompt=prompts, work=work)}
-    price = LINE.price(chain(2)).value
-    assert ranked[2].speedup.value == pytest.approx(speedup(price, 1.7, work, overshoot((0.5, 0.2))))
-    assert ranked[2].accept_length.value == pytest.approx(1.9)
+    two = next(one for one in predict_chains(LINE, (0.5, 0.4), by_prompt=prompts, work=work) if one.steps == 2)
+    assert two.speedup.value == pytest.approx(speedup(LINE.cost(2).value, 1.7, work, overshoot((0.5, 0.2))))
+    assert two.accept_length.value == pytest.approx(1.9)
 
 
-def test_settings_within_the_error_are_alike_and_without_errors_the_best_stands_alone():
-    ranked = outlooks(LINE, (0.8, 0.65, 0.5, 0.4, 0.3), relative_error=0.05)
-    group = {o.setting.steps for o in alike(ranked)}
-    assert ranked[0].setting.steps in group and 1 not in group and len(group) > 1
-    assert len(alike(outlooks(LINE, (0.8, 0.65, 0.5)))) == 1
+def test_chains_within_the_error_are_indistinguishable():
+    best, *others = predict_chains(LINE, (0.8, 0.65, 0.5, 0.4, 0.3), relative_error=0.05)
+    close = {one.steps for one in others if best.indistinguishable(one)}
+    assert close and 1 not in close
+    exact = predict_chains(LINE, (0.8, 0.65, 0.5))
+    assert [exact[0].indistinguishable(one) for one in exact] == [True, False, False]

@@ -7,7 +7,8 @@ import pytest
 from panel_parts import by_description
 
 from wiring.bench.measurement import Measurement
-from wiring.bench.round_cost import PricedRound, chain, fit_rounds
+from wiring.bench.round_cost import MeasuredRoundCost, fit_rounds
+from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
 from wiring.figures import calculator_panel
 from wiring.figures import speculation_calculator as calc
@@ -47,11 +48,11 @@ def recorded(case, measured, arms):
 
 
 def test_the_round_cost_is_that_of_the_fitted_model_with_its_bend(arms):
-    model = fit_rounds([PricedRound(chain(n), 1.1 + 0.02 * n + 0.3 * max(0, n + 1 - 4)) for n in range(1, 9)])
+    model = fit_rounds([MeasuredRoundCost(n, 1.1 + 0.02 * n + 0.3 * max(0, n + 1 - 4)) for n in range(1, 9)])
     assert model.bend == 4
-    assumed = calc.from_arm(arms.cured, arms.plain, model, chain(5))
+    assumed = calc.from_arm(arms.cured, arms.plain, model, Speculation(5, 1, 6))
     for steps in range(1, 13):
-        assert calc.outcome(assumed, steps).round_cost == pytest.approx(model.price(chain(steps)).value)
+        assert calc.outcome(assumed, steps).round_cost == pytest.approx(model.cost(steps).value)
     caption = calc.break_even_by_steps(assumed).layout.annotations[-1].text.replace("<br>", " ")
     assert "0.300 more for each beyond 4" in caption
 

@@ -1,12 +1,8 @@
-"""The ladder of the recorded case: its measured rungs are the recorded figures, its price that of the recorded run."""
-
-import json
+"""The speed-up breakdown of the recorded case gives the recorded figures and round costs."""
 
 import pytest
 
-from wiring.bench.cost_model import round_line
 from wiring.bench.measurement import Measurement
-from wiring.bench.round_cost import chain
 from wiring.bench.speedup_breakdown import CURED, FLOOR, PERFECT, TODAY, TUNED
 from wiring.errors import WiringError
 from wiring.workbook.artefacts import Rebenchmark
@@ -30,51 +26,44 @@ def recorded(case):
     return case.read_recorded("05_rebenchmark", Rebenchmark)
 
 
-def test_the_measured_rungs_are_the_recorded_figures(limit, recorded):
-    for name, arm in ((TODAY, recorded.as_served), (CURED, recorded.cured)):
-        rung = limit.ladder.rung(name)
-        assert rung.measured and rung.speedup == pytest.approx(arm.speedup)
-        assert rung.accept_length == pytest.approx(arm.accept_length)
-    assert [rung.name for rung in limit.ladder.rungs] == [TODAY, CURED, TUNED, FLOOR, PERFECT]
-    assert not limit.ladder.missing
+def test_the_measured_steps_are_the_recorded_figures(limit, recorded):
+    today, cured, *_ = limit.breakdown.steps
+    for step, arm in ((today, recorded.as_served), (cured, recorded.cured)):
+        assert step.measured and step.speedup == pytest.approx(arm.speedup)
+        assert step.accept_length == pytest.approx(arm.accept_length)
+    assert [step.name for step in limit.breakdown.steps] == [TODAY, CURED, TUNED, FLOOR, PERFECT]
 
 
-def test_the_price_agrees_with_the_line_of_the_recorded_run(limit, recorded):
-    prices = {int(steps): cost for steps, cost in recorded.round_costs.items()}
-    for steps in (3, 5, 7):
-        assert limit.model.price(chain(steps)).value == pytest.approx(round_line(prices, steps), rel=0.1)
-    assert limit.model.chains_only and limit.model.residual < 0.1
+def test_the_round_cost_agrees_with_the_line_of_the_recorded_run(limit, recorded):
+    three, seven = (recorded.round_costs[steps] for steps in (3, 7))
+    for steps, cost in ((3, three), (5, (three + seven) / 2), (7, seven)):
+        assert limit.model.cost(steps).value == pytest.approx(cost, rel=0.1)
+    assert limit.model.residual < 0.1
 
 
-def test_the_ladder_rises_and_the_limit_is_that_of_its_floor(case, limit):
-    speeds = [rung.speedup for rung in limit.ladder.rungs]
+def test_the_breakdown_rises_to_the_limit_of_the_lowest_round_cost(case, limit):
+    speeds = [step.speedup for step in limit.breakdown.steps]
     assert speeds == sorted(speeds)
-    share = draft_share(case)
-    assert share == pytest.approx(1 / 61)
-    floor = limit.ladder.rung(FLOOR)
-    assert floor.price == pytest.approx(1 + floor.setting.steps / 61)
-    # With the prefill on both sides the limit lies below steps + 1 over that price.
-    perfect = limit.ladder.rung(PERFECT)
-    assert perfect.speedup < 1.1 * (perfect.setting.steps + 1) / perfect.price
+    assert draft_share(case) == pytest.approx(1 / 61)
+    *_, floor, perfect = limit.breakdown.steps
+    assert floor.price == pytest.approx(1 + floor.steps / 61)
+    # With the prefill on both sides the limit lies below steps + 1 over that cost.
+    assert perfect.speedup < 1.1 * (perfect.steps + 1) / perfect.price
 
 
-def test_chains_are_ranked_up_to_the_longest_priced_one(limit):
-    assert {o.setting.steps for o in limit.outlooks} == set(range(1, 8))
-    assert {o.setting.steps for o in limit.outlooks if o.extrapolated} == {6, 7}
-    assert all(o.speedup.error > 0 for o in limit.outlooks)
+def test_chains_are_ranked_up_to_the_longest_measured_one(limit):
+    assert {one.steps for one in limit.chains} == set(range(1, 8))
+    assert {one.steps for one in limit.chains if one.extrapolated} == {6, 7}
+    assert all(one.speedup.error > 0 for one in limit.chains)
 
 
-def test_the_limit_is_json(limit):
-    told = json.loads(json.dumps(limit.as_json()), parse_constant=lambda name: pytest.fail(name))
-    assert len(told["ladder"]["rungs"]) == 5 and told["model"]["chains_only"] is True
-
-
-def test_a_case_that_serves_trees_needs_a_sweep(case):
+def test_a_case_that_serves_trees_has_no_breakdown(case):
     asked = case.profile.speculation.model_copy(update={"topk": 4})
     trees = type(case)(
         case.profile.model_copy(update={"speculation": asked}),
         *(getattr(case, name) for name in ("folder", "recorded", "measure", "standalone")),
     )
     measured, costs = (case.read_recorded(name, Measurement) for name in ("05_measured", "05_costs"))
-    with pytest.raises(WiringError, match="needs a chain"):
+    with pytest.raises(WiringError) as error:
         case_limit(trees, measured, costs)
+    assert (error.value.code, error.value.found) == ("breakdown-of-tree", "4")

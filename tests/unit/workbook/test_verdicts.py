@@ -1,4 +1,4 @@
-"""What an artefact keeps of a verdict and a ladder, and when their claims hold."""
+"""What an artefact keeps of a verdict, and when its claims hold."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from types import SimpleNamespace
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from wiring.bench.round_cost import Estimate
-from wiring.bench.speedup_breakdown import Served, ladder
 from wiring.diagnosis.verdict import Verdict, diagnose
-from wiring.engines.sglang import Speculation
 from wiring.logs.evidence import Evidence
 from wiring.workbook.profile import Expected
-from wiring.workbook.verdicts import rung_rows, verdict_claims
+from wiring.workbook.verdicts import verdict_claims
 
 
 def _named(*kinds: int):
@@ -42,17 +39,3 @@ def test_an_artefact_keeps_the_verdict_without_its_reasons():
     assert (kept["named"], kept["enough_evidence"]) == ([], False) and kept["next_check"]
     with pytest.raises(ValidationError):
         TypeAdapter(Verdict).validate_python({**kept, "from_another_release": 1})
-
-
-def test_rungs_keep_their_setting_and_rates():
-    built = ladder(
-        plain_tok_per_s=90.0,
-        setting=Speculation(5, 1, 6),
-        price=Estimate(2.96, 0.0),
-        today=Served(1.53, 46.7),
-        cured=Served(1.8, 54.8),
-        draft_share=1 / 61,
-    )
-    today, cured, *_ = rung_rows(built)
-    assert (today.name, today.steps, today.tok_per_s, today.measured) == ("today", 5, 46.7, True)
-    assert cured.speedup == pytest.approx(54.8 / 90.0)

@@ -25,7 +25,7 @@ from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.accuracy.evaluation import evaluate
 from wiring.accuracy.replay import summarize
 from wiring.bench.acceptance_difference import Request, compare
-from wiring.bench.text_quality import unique_share
+from wiring.bench.arm_results import unique_share
 from wiring.capture.matching import Rows, compare_slots
 from wiring.checkpoints.states import StateSample
 from wiring.engines.resolve import Engine
