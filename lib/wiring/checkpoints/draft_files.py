@@ -13,7 +13,7 @@ from wiring.checkpoints.draft_config import DEFAULT_SLOTS, Eagle3Config, recorde
 from wiring.checkpoints.draft_producers import canonical, detect_producer
 from wiring.checkpoints.file_findings import Finding
 from wiring.checkpoints.tensor_files import read_checkpoint, read_json
-from wiring.engines.misplaced_layer_ids import misplaced_layer_ids
+from wiring.engines.engine_inputs import misplaced_layer_ids
 from wiring.engines.trainers import trained_layout
 from wiring.errors import WiringError
 from wiring.layers import Layout

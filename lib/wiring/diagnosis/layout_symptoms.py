@@ -102,8 +102,8 @@ def _by_rule(evidence: Evidence) -> Iterator[Symptom]:
     """The layout as given or by the engine's rule, in every phase that no capture shows."""
     setting, rule = evidence.setting, _rule(evidence)
     for note in rule.notes if rule is not None else ():
-        if (name := _BY_SEVERITY.get(note.severity)) is not None and note.kind:
-            yield from decide(name(note.kind), True, f"by {setting.engine}'s rule: {note.text}", "rule")
+        if (name := _BY_SEVERITY.get(note.severity)) is not None and note.fault:
+            yield from decide(name(note.fault), True, f"by {setting.engine}'s rule: {note.text}", "rule")
     if setting.trained_layout is None:
         return
     captured = {slot.phase for slot in evidence.slots if slot.boundary is not None}

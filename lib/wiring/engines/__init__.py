@@ -1,1 +1,1 @@
-"""What each engine does, by version, model family and phase. Knowledge as data; no engine needed."""
+"""What each engine does with layer ids and arguments, by version, model family and phase; no engine is imported."""

@@ -1,7 +1,7 @@
-"""The 25 kinds of fault that make an EAGLE-3 draft slow, by number: one numbering for every finding.
+"""The 25 faults that make an EAGLE-3 draft slow, by number.
 
 Gathered from public reports of SGLang, vLLM, SpecForge, speculators, EAGLE, TensorRT-LLM, Model Optimizer and
-TorchSpec. A number is a name: it is never used again for another kind.
+TorchSpec. A number is never reused for another fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One draft's layer ids, read by everyone who may: the same numbers name other layers to other programs."""
+"""Interpret one draft's layer ids by the rules of trainers and engines, which take the same ids for other layers."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ CONSUMERS = ("sglang==0.5.9", "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What `reader` takes the ids for. A trainer has one reading, `layouts` has it for every phase; an engine's may
-    differ by phase, None where it would fail. `rule` says how, in words."""
+class IdInterpretation:
+    """What `reader`, a trainer or an engine, takes the ids for.
+
+    `layouts`: by phase, None in a phase that would fail; the same in all phases for a trainer. `rule` explains it.
+    """
 
     reader: str
     layouts: Mapping[Phase, Layout | None]
     rule: str
 
 
-def readings(
+def interpret_ids(
     target_config: Mapping[str, Any],
     draft_config: Mapping[str, Any],
     ids: Sequence[int] | None,
     consumers: Sequence[str] = CONSUMERS,
-) -> tuple[Reading, ...]:
-    """Every reading of a draft's layer `ids` (None: it records none; trainers then have no row) on this target.
+) -> tuple[IdInterpretation, ...]:
+    """Return every interpretation of a draft's layer `ids` on this target (None: it records none; no trainer rows).
 
     The configs are parsed config.json files. Raises WiringError for a consumer that is no engine of
-    `wiring.engines.resolve`; an engine that does not serve the target has a row that says so.
+    `wiring.engines.resolve`; an engine that does not serve the target has a row with the reason.
     """
     rows = []
-    if ids is not None:
-        for trainer, dialect in TRAINERS.items():
-            rows.append(Reading(trainer, dict.fromkeys(Phase, to_boundaries(ids, dialect)), f"{dialect}s"))
+    for trainer, convention in TRAINERS.items() if ids is not None else ():
+        layouts = dict.fromkeys(Phase, to_boundaries(ids, convention))
+        rows.append(IdInterpretation(trainer, layouts, f"{convention}s"))
     for text in consumers:
         engine = parse_engine(text)
         try:
             served = served_layout(engine.name, engine.version, target_config, draft_config)
         except WiringError as error:
-            rows.append(Reading(text, dict.fromkeys(Phase, None), error.problem))
+            rows.append(IdInterpretation(text, dict.fromkeys(Phase, None), error.problem))
             continue
-        rows.append(
-            Reading(text, {phase: served[phase] for phase in Phase}, "; ".join(dict.fromkeys(map(str, served.notes))))
-        )
+        rule = "; ".join(dict.fromkeys(map(str, served.notes)))
+        rows.append(IdInterpretation(text, {phase: served[phase] for phase in Phase}, rule))
     return tuple(rows)

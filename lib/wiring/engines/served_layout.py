@@ -1,4 +1,4 @@
-"""What a rule answers: the layout that an engine serves in each phase, and the notes that matter."""
+"""The result of an engine's rule: the layout in each phase, and notes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Note:
-    """One thing worth knowing about how a layout is served.
+    """A remark about how a layout is served.
 
-    `kind` is the fault number of `wiring.engines.faults.FAULTS` that it belongs to; severity "note" only states
-    which rule was used. `phases` are the phases that it concerns, empty for all.
+    `fault` is its number in `wiring.engines.faults.FAULTS`, 0 for none; severity "note" only states which rule was
+    used. `phases` are the phases that it concerns, empty for all.
     """
 
-    kind: int
+    fault: int
     severity: Severity
     text: str
     remedy: str = ""
@@ -30,10 +30,9 @@ class Note:
 
 @dataclass(frozen=True)
 class ServedLayout:
-    """The boundaries that fill the draft's slots in each phase, in the order of the slots.
+    """The boundaries in the draft's slots in each phase, slot by slot.
 
-    None stands for a phase in which the server would fail, or in which what it feeds is no set of boundaries; a note
-    then says why.
+    None is a phase in which the server would fail, or in which a slot holds no boundary; a note gives the reason.
     """
 
     prefill: Layout | None
@@ -44,7 +43,34 @@ class ServedLayout:
     def __getitem__(self, phase: Phase) -> Layout | None:
         return getattr(self, Phase(phase).value)
 
+    @classmethod
+    def in_all_phases(cls, layout: Layout | None, *notes: Note) -> ServedLayout:
+        """Return the same layout for every phase."""
+        return cls(layout, layout, layout, notes)
+
     @property
     def errors(self) -> tuple[Note, ...]:
         """The notes of severity "error"."""
         return tuple(note for note in self.notes if note.severity == "error")
+
+
+def sorted_states(asked: Layout, num_layers: int, wanted: int, first: int = 1, last: int | None = None) -> ServedLayout:
+    """Return the layout of an engine that captures `asked` within first..last in ascending order, in all phases.
+
+    None with an error note if other than `wanted` different states are captured.
+    """
+    last = num_layers if last is None else last
+    captured = tuple(sorted({b for b in asked if first <= b <= last}))
+    if len(captured) != wanted:
+        text = f"{len(captured)} states are captured ({list(captured)}), fc takes {wanted}: the server stops"
+        remedy = f"Name as many different layers as fc has slots, within boundaries {first} to {last}"
+        return ServedLayout.in_all_phases(None, Note(3, "error", text, remedy))
+    return ServedLayout.in_all_phases(captured, *([ASCENDING] if captured != asked else []))
+
+
+ASCENDING = Note(
+    3,
+    "warning",
+    "states are captured in ascending order whatever the order of the ids",
+    "Compare with the order of the slots in training",
+)

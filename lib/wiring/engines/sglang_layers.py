@@ -1,8 +1,8 @@
-"""SGLang's rules about EAGLE-3 layers as data: by release, by model family, and which architecture is of which family.
+"""Tables of SGLang's EAGLE-3 layer rules: by release and model family, and the family of each architecture.
 
 Read from the wheels of all 53 releases from 0.4.6 to 0.5.23: `srt/models/<family>.py` (the method
 `set_eagle3_layers_to_capture` and the loop of the model's forward), `srt/model_executor/cuda_graph_runner.py`,
-`model_runner.py` and what became of it (`model_runner_components/`), `srt/models/llama_eagle3.py`,
+`model_runner.py` and its successor (`model_runner_components/`), `srt/models/llama_eagle3.py`,
 `srt/server_args.py`. `make releases` runs the releases' own methods against these tables.
 """
 
@@ -23,15 +23,15 @@ FC_OF_THREE_UNTIL = "0.5.11"
 
 
 class Ids(StrEnum):
-    """How the ids of a draft's config become layers; a state is taken at a layer's entry (of layer k: boundary k)."""
+    """How ids of a draft's config are translated to layers; the state before layer k is boundary k."""
 
     PLUS_ONE = "output ids (boundary = id + 1)"
-    FIRST_IS_ONE = "output ids (boundary = id + 1) where the first id is 1, else boundaries as they stand"
-    LARGEST_IS_L = "boundaries as they stand where the largest is L, else output ids (boundary = id + 1)"
+    FIRST_IS_ONE = "output ids (boundary = id + 1) if the first id is 1, else boundaries"
+    LARGEST_IS_L = "boundaries if the largest is L, else output ids (boundary = id + 1)"
 
 
 class Embedding(StrEnum):
-    """What becomes of boundary 0 where it is asked for."""
+    """What happens if boundary 0 is requested."""
 
     SERVED = "served"
     RAISES = "layer 0 has no residual yet: TypeError"
@@ -40,11 +40,11 @@ class Embedding(StrEnum):
 
 @dataclass(frozen=True)
 class LayerRule:
-    """What one model family does from release `since` on, until its next rule.
+    """The rule of one model family from release `since` on, until its next rule.
 
-    `last` says that boundary L can be captured, `one_later` that the default is one layer later than elsewhere,
-    `flags` that layers are marked by index and never unmarked, `counted` that a state short is an error at once,
-    `nothing` that the method exists and yet nothing is captured.
+    `last`: boundary L can be captured. `one_later`: the default is one layer later than in other families. `flags`:
+    layers are marked by index and never unmarked. `counted`: a missing state is an error at once. `nothing`: the method
+    exists, but nothing is captured.
     """
 
     since: str
@@ -102,7 +102,7 @@ FAMILIES: Mapping[str, tuple[LayerRule, ...]] = {
 
 @dataclass(frozen=True)
 class Membership:
-    """The family of an architecture, from the release on in which it could serve an EAGLE-3 draft."""
+    """The family of an architecture, and the first release in which it serves an EAGLE-3 draft."""
 
     family: str
     since: str

@@ -1,9 +1,9 @@
-"""What SGLang's figures of acceptance mean, by release: the rate of its log and gauge, and the counts of `meta_info`.
+"""How SGLang computes its acceptance metrics, by release: the rate of its log and gauge, the counts of `meta_info`.
 
 Read from the wheels of 53 releases, 0.4.6 to 0.5.23: `srt/managers/scheduler.py`, from 0.4.10 on
 `scheduler_metrics_mixin.py`, from 0.5.13 on `scheduler_components/metrics_reporter.py` (log lines and gauges), and
 `srt/managers/tokenizer_manager.py` (`meta_info`). The accept length of the log, of the gauge and of `/server_info`
-holds the bonus token in all of them: (accepted drafts + rounds) / rounds.
+includes the bonus token in all of them: (accepted drafts + rounds) / rounds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from wiring.engines.versions import in_force, parse_version
 
 @dataclass(frozen=True)
 class RateRule:
-    """How the log's `accept rate` is counted from release `since` on.
+    """How the log's `accept rate` is computed from release `since` on.
 
-    `bonus`: the numerator holds the bonus token of every round. The denominator is rounds times `per`.
+    `bonus`: whether the numerator includes the bonus token of every round. The denominator is rounds times `per`.
     """
 
     since: str
@@ -33,13 +33,13 @@ class RateRule:
         return f"accept rate = {counted} / (rounds x {self.per}) from {self.since} on"
 
     def length(self, rate: float, per_round: int) -> float:
-        """Accept length (bonus included) of a rate whose denominator counts `per_round` tokens per round."""
+        """Return the accept length (bonus included) for a rate with `per_round` tokens per round in the denominator."""
         return rate * per_round + (0 if self.bonus else 1)
 
     def per_round(self, steps: int | None, draft_tokens: int | None, topk: int | None = None) -> int | None:
-        """Tokens per round in the denominator, or None where that is not known.
+        """Return the tokens per round in the denominator; None if unknown.
 
-        `draft_tokens` counts the root, as SGLang does; without it a chain of `steps` is taken, unless `topk` says tree.
+        `draft_tokens` includes the root, as in SGLang; without it a chain of `steps` is assumed, unless `topk` is above 1.
         """
         if self.per == "(steps + 1)":
             return None if steps is None else steps + 1
@@ -57,21 +57,21 @@ RATE_RULES = (
 
 @lru_cache(maxsize=64)
 def rate_rule(version: str | None) -> RateRule | None:
-    """The rule of this release; None where the version is not known, or prints no rate (0.5.3 and before).
+    """Return the rule of this release; None for an unknown version and for releases without a rate (up to 0.5.3).
 
-    Raises WiringError on what is no version.
+    Raises WiringError for an invalid version.
     """
     return None if version is None else in_force(RATE_RULES, parse_version(version))
 
 
-def prints_quantisation(version: str) -> bool:
-    """Whether "Load weight end" names the checkpoint's quantisation, so that no word means none (0.5.10 on)."""
+def prints_quantization(version: str) -> bool:
+    """Return whether "Load weight end" names the checkpoint's quantization, if there is one (0.5.10 on)."""
     return parse_version(version) >= Version("0.5.10")
 
 
 @dataclass(frozen=True)
 class MetaCounts:
-    """Names in `meta_info` from release `since` on. All count drafts alone; index of the histogram: drafts accepted."""
+    """Names in `meta_info` from release `since` on. All count drafts only; the histogram is indexed by accepted drafts."""
 
     since: str
     accepted: str
@@ -79,8 +79,8 @@ class MetaCounts:
     histogram: str | None
 
 
-# Newest first. Up to 0.5.5.post2 there are no counts, only `spec_verify_ct` beside `completion_tokens`; 0.5.12 to
-# 0.5.20 carry the names of 0.5.11 as well. `proposed` is rounds x steps in 0.5.5.post3, after that rounds x
+# Newest first. Up to 0.5.5.post2 there are no counts, only `spec_verify_ct` and `completion_tokens`; 0.5.12 to
+# 0.5.20 have the names of 0.5.11 as well. `proposed` is rounds x steps in 0.5.5.post3, after that rounds x
 # (draft tokens - 1).
 META_COUNTS = (
     MetaCounts("0.5.12", "spec_num_correct_drafts", "spec_num_proposed_drafts", "spec_correct_drafts_histogram"),

@@ -1,4 +1,4 @@
-"""Apply SGLang's tables to one target and one draft: which boundaries are served, and what must be known about it."""
+"""Resolve which boundaries SGLang serves, from the tables in `sglang_layers`."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from typing import Any
 from packaging.version import Version
 
 from wiring.engines import sglang_layers as table
-from wiring.engines.misplaced_layer_ids import misplaced_layer_ids
-from wiring.engines.served_layout import Note, ServedLayout
+from wiring.engines.engine_inputs import IDS, ServeRequest, Target, misplaced_layer_ids
+from wiring.engines.served_layout import ASCENDING, Note, ServedLayout
 from wiring.engines.sglang_layers import Embedding, Ids, LayerRule
-from wiring.engines.target_shape import Target
-from wiring.engines.versions import in_force, parse_version, within
+from wiring.engines.versions import in_force, parse_version
 from wiring.errors import WiringError
 from wiring.layers import Layout, Phase
 
-EMBEDDING_ID = -1  # the id by which the embedding is asked for where ids are output ids
-_KEY = "eagle_aux_hidden_state_layer_ids"
+EMBEDDING_ID = -1  # the id of the embedding among output ids
 _DECODE = (Phase.VERIFY, Phase.DRAFT_EXTEND)
-_SLOTS = 3  # states that fc takes where the config says nothing
+_SLOTS = 3  # states that fc takes by default
 
-Answer = tuple[Layout | None, tuple[Note, ...]]  # what one forward feeds (None: it fails), and what is to be said
+Answer = tuple[Layout | None, tuple[Note, ...]]  # what one forward feeds (None: it fails), and notes
 
 
 def requested_ids(draft_config: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The layer ids that SGLang reads from the draft's config, or None (it then takes its default).
+    """Return the layer ids that SGLang reads from the draft's config; None if it takes its default layers.
 
-    Only the key nested in `eagle_config` counts; a key at the top level is ignored without a message. Raises
-    WiringError where the key holds something else than whole numbers, on which the server stops.
+    Only the key nested in `eagle_config` is read; a key at the top level is ignored without a message. Raises
+    WiringError if the key holds anything but whole numbers, on which the server stops.
     """
     eagle = draft_config.get("eagle_config")
-    ids = eagle.get(_KEY) if isinstance(eagle, Mapping) else None
+    ids = eagle.get(IDS) if isinstance(eagle, Mapping) else None
     if ids is None:
         return None
     if not isinstance(ids, list | tuple) or any(not isinstance(i, int) or isinstance(i, bool) for i in ids):
         raise WiringError(
             "not a list of layer ids",
-            where=f"eagle_config.{_KEY}",
+            code="layer-ids-not-a-list",
+            where=f"eagle_config.{IDS}",
             expected="whole numbers such as [1, 29, 57]",
             found=ids,
             remedy="Write the ids as a list of whole numbers",
@@ -57,52 +56,56 @@ class _Case:
     plugin: bool
 
 
-def serve(
-    version: str | None,
-    target_config: Mapping[str, Any],
-    draft_config: Mapping[str, Any],
-    *,
-    cuda_graphs: bool = True,
-    tp_size: int = 1,
-    embedding_plugin: bool = False,
-    slots: int | None = None,
-    engine_ids: tuple[int, ...] | None = None,
-) -> ServedLayout:
-    """As `wiring.engines.resolve.served_layout`, for SGLang; `engine_ids` is not used."""
-    release = parse_version(version or table.NEWEST, "sglang")
-    target = Target.from_config(target_config)
+def resolve_served_layout(version: str | None, request: ServeRequest) -> ServedLayout:
+    """Return the layout as `wiring.engines.resolve.served_layout` does, for SGLang; `engine_ids` is not used."""
+    release, target, draft = parse_version(version or table.NEWEST, "sglang"), request.target, request.draft_config
     notes = _on_the_release(release)
     rule = rule_of(target.architecture, release)
     if rule is None:
-        return ServedLayout(None, None, None, (*notes, _unsupported(target, release)))
+        return ServedLayout.in_all_phases(None, *notes, _unsupported(target, release))
     try:
-        written = requested_ids(draft_config)
+        written = requested_ids(draft)
     except WiringError as error:
-        return ServedLayout(None, None, None, (*notes, Note(3, "error", str(error), error.remedy)))
+        return ServedLayout.in_all_phases(None, *notes, Note(3, "error", str(error), error.remedy))
     ids = written if release >= Version(table.IDS_READ_SINCE) else None
-    notes += _on_the_config(draft_config, ids, release)
-    built = _built(draft_config, ids, release)
-    notes += _on_fc(built, slots or _declared(draft_config, written))
+    notes += _on_the_config(draft, ids, release)
+    config = replace(request, slots=None)
+    fc_of_three = release <= Version(table.FC_OF_THREE_UNTIL)
+    built = _SLOTS if fc_of_three else config.fc_slots(len(ids or ()), _SLOTS)
+    taken = request.fc_slots(len(written or ()), _SLOTS)
+    if built != taken:
+        text = f"the server builds fc for {built} states, the draft's takes {taken}: the weights do not load"
+        remedy = "Make num_aux_hidden_states and the ids agree with fc, on SGLang 0.5.12 or newer"
+        notes += (Note(3, "error", text, remedy),)
     if any(note.severity == "error" for note in notes):
-        return ServedLayout(None, None, None, notes)
-    case = _Case(release, target, rule, built, embedding_plugin)
-    if cuda_graphs and ids is not None and release <= Version(table.GRAPHS_ON_DEFAULTS_UNTIL):
-        decode, also = _captured(case, None)
-        marked = _layers(case, None)[0] if rule.flags else ()
-        prefill, said = _captured(case, ids, marked)
-        also = tuple(replace(note, phases=_DECODE) for note in also)
-        if _never_starts(case, ids):
-            decode = None
-        elif decode != prefill:
-            also += (_graphs(decode, ids),)
-    else:
-        prefill, said = decode, also = _captured(case, ids)
-    notes += said + tuple(note for note in also if note not in said)
-    return ServedLayout(prefill, decode, decode, notes + _partial_sums(target, release, rule, tp_size))
+        return ServedLayout.in_all_phases(None, *notes)
+    case = _Case(release, target, rule, built, request.embedding_plugin)
+    prefill, decode, more = _phases(case, ids, request.cuda_graphs)
+    return ServedLayout(prefill, decode, decode, notes + more + _partial_sums(case, request.tp_size))
+
+
+def _phases(case: _Case, ids: tuple[int, ...] | None, graphs: bool) -> tuple[Layout | None, Layout | None, tuple]:
+    """Return the layouts of prefill and of decoding, and the notes on both."""
+    if not graphs or ids is None or case.release > Version(table.GRAPHS_ON_DEFAULTS_UNTIL):
+        served, notes = _captured(case, ids)
+        return served, served, notes
+    decode, also = _captured(case, None)
+    marked = _layers(case, None)[0] if case.rule.flags else ()
+    prefill, notes = _captured(case, ids, marked)
+    also = tuple(replace(note, phases=_DECODE) for note in also)
+    if _never_starts(case, ids):
+        decode = None
+    elif decode != prefill:
+        text = (
+            f"CUDA graphs of verify are captured before the ids {list(ids)} are set: replayed rounds serve boundaries "
+            f"{decode}, the default layers; the ids only apply in prefill and in rounds without graphs"
+        )
+        also += (Note(1, "error", text, "Use SGLang 0.5.11 or newer, or --disable-cuda-graph", _DECODE),)
+    return prefill, decode, notes + tuple(note for note in also if note not in notes)
 
 
 def rule_of(architecture: str, release: Version) -> LayerRule | None:
-    """The rule for this architecture in this release; None where it cannot serve an EAGLE-3 draft.
+    """Return the rule for this architecture in this release; None if it cannot serve an EAGLE-3 draft.
 
     Raises WiringError for an architecture that is in no table.
     """
@@ -112,6 +115,7 @@ def rule_of(architecture: str, release: Version) -> LayerRule | None:
     if member is None:
         raise WiringError(
             f"no layer-id rule of SGLang {release} is known for this target",
+            code="architecture-unknown",
             where=architecture,
             expected=", ".join(sorted(table.ARCHITECTURES)),
             found=architecture,
@@ -126,6 +130,7 @@ def _on_the_release(release: Version) -> tuple[Note, ...]:
     if release < Version(table.OLDEST):
         raise WiringError(
             "no rule is known for this release of SGLang",
+            code="engine-release-unknown",
             where="sglang",
             expected=f"{table.OLDEST} to {table.NEWEST}",
             found=str(release),
@@ -152,45 +157,29 @@ def _on_the_config(config: Mapping[str, Any], ids: tuple[int, ...] | None, relea
     if isinstance(eagle, Mapping) and eagle.get("use_aux_hidden_state", True) is False:
         text = "use_aux_hidden_state is false: the draft is fed the target's last state alone"
         return (Note(3, "error", text, "Remove use_aux_hidden_state from eagle_config"),)
-    if _KEY in config:
+    if IDS in config:
         if ids is None:
-            text = f"{_KEY} stands at the top level and is ignored: nest it in eagle_config"
-            notes.append(Note(1, "warning", text, f"Move {_KEY} into eagle_config"))
-        elif tuple(config[_KEY] or ()) != ids:
-            text = f"{_KEY} at the top level says {config[_KEY]}, eagle_config {list(ids)}: only the latter is read"
+            text = f"{IDS} is at the top level and is ignored: nest it in eagle_config"
+            notes.append(Note(1, "warning", text, f"Move {IDS} into eagle_config"))
+        elif tuple(config[IDS] or ()) != ids:
+            text = f"{IDS} is {config[IDS]} at the top level, {list(ids)} in eagle_config: only the latter is read"
             notes.append(Note(1, "warning", text, "Remove the key at the top level"))
     if ids is None and release < Version(table.IDS_READ_SINCE):
         text = f"SGLang {release} reads no layer ids from the draft's config: its default layers are served"
         notes.append(Note(1, "warning", text, f"SGLang reads them from {table.IDS_READ_SINCE} on"))
     elif ids is None:
         bad = eagle is not None and not isinstance(eagle, Mapping)
-        why = "eagle_config is no object" if bad else "no layer ids in eagle_config"
+        why = "eagle_config is not an object" if bad else "no layer ids in eagle_config"
         remedy = "Record the trained layers' ids"
-        if stray := misplaced_layer_ids(config):
-            why = f"ids {stray[1]} stand under {stray[0]}, which SGLang does not read"
-            remedy = f"Write the trained layers' ids under eagle_config.{_KEY}"
+        if misplaced := misplaced_layer_ids(config):
+            why = f"ids {misplaced[1]} are under {misplaced[0]}, which SGLang does not read"
+            remedy = f"Write the trained layers' ids under eagle_config.{IDS}"
         notes.append(Note(1, "warning", f"{why}: SGLang's default layers are served", remedy))
     return tuple(notes)
 
 
-def _declared(config: Mapping[str, Any], ids: tuple[int, ...] | None) -> int:
-    """The number of states that the draft's config says its `fc` takes."""
-    return config.get("num_aux_hidden_states") or len(ids or ()) or _SLOTS
-
-
-def _built(config: Mapping[str, Any], ids: tuple[int, ...] | None, release: Version) -> int:
-    return _SLOTS if release <= Version(table.FC_OF_THREE_UNTIL) else _declared(config, ids)
-
-
-def _on_fc(built: int, slots: int) -> tuple[Note, ...]:
-    if built == slots:
-        return ()
-    text = f"the server builds fc for {built} states, the draft's takes {slots}: the weights do not load"
-    return (Note(3, "error", text, "Make num_aux_hidden_states and the ids agree with fc, on SGLang 0.5.12 or newer"),)
-
-
 def _layers(case: _Case, ids: tuple[int, ...] | None) -> tuple[tuple[int, ...], tuple[Note, ...]]:
-    """The layers at whose entry states are taken, as SGLang's setter puts them, and which reading that was."""
+    """Return the layers before which states are taken, as SGLang's setter computes them, and a note on the rule."""
     rule, num_layers = case.rule, case.target.num_layers
     if ids is None:
         # Not `default_layout`: the server takes these three even where they coincide or do not exist.
@@ -202,22 +191,25 @@ def _layers(case: _Case, ids: tuple[int, ...] | None) -> tuple[tuple[int, ...], 
         add_one = ids[:1] == (1,) or (case.plugin and EMBEDDING_ID in ids)
     else:
         add_one = rule.ids is Ids.PLUS_ONE or max(ids, default=0) != num_layers
-    text = "ids are output ids (boundary = id + 1)" if add_one else "ids are boundaries as they stand"
+    text = "ids are output ids (boundary = id + 1)" if add_one else "ids are boundaries"
     return tuple(i + 1 if add_one else i for i in ids), (Note(2, "note", text),)
 
 
 def _never_starts(case: _Case, ids: tuple[int, ...] | None) -> bool:
-    """Whether SGLang's setter itself raises: it marks layers by index, and one does not exist."""
+    """Return whether SGLang's setter itself raises: it marks layers by index, and one does not exist."""
     num_layers = case.target.num_layers
     return case.rule.flags and any(not -num_layers <= layer < num_layers for layer in _layers(case, ids)[0])
 
 
 def _captured(case: _Case, ids: tuple[int, ...] | None, marked: tuple[int, ...] = ()) -> Answer:
-    """What a forward feeds whose layers were set from these ids (None: the default), beside layers `marked` before."""
+    """Return what a forward feeds with layers set from these ids (None: the default) and with layers `marked` before."""
     layers, notes = _layers(case, ids)
     rule, num_layers = case.rule, case.target.num_layers
     if case.plugin and EMBEDDING_ID in (ids or ()) and rule.ids is Ids.FIRST_IS_ONE and layers[0] == 1:
-        return None, (*notes, Note(3, "error", "boundary 1 cannot come first beside the embedding", "Sort the ids"))
+        return None, (
+            *notes,
+            Note(3, "error", "boundary 1 cannot come first together with the embedding", "Sort the ids"),
+        )
     if rule.flags:
         if _never_starts(case, ids):
             text = f"a layer of {list(layers)} is not in a target of {num_layers} layers: the server stops at its start"
@@ -239,8 +231,7 @@ def _captured(case: _Case, ids: tuple[int, ...] | None, marked: tuple[int, ...] 
         text = "a single state is as wide as the draft's own: SGLang then skips fc"
         notes += (Note(3, "error", text, "Ask for as many different layers as fc has slots"),)
     if not marked and tuple(reached) != captured and len(set(layers)) == len(captured):
-        text = "states are captured in ascending order whatever the order of the ids"
-        notes += (Note(3, "warning", text, "Compare with the order of the slots in training"),)
+        notes += (ASCENDING,)
     if 0 in captured and rule.embedding is Embedding.OVERWRITTEN:
         text = "the embedding is taken without a copy, and the layers add to it in place: its slot holds the last state"
         notes += (Note(5, "error", text, "Use a release that copies it (0.5.21 or newer)"),)
@@ -248,7 +239,7 @@ def _captured(case: _Case, ids: tuple[int, ...] | None, marked: tuple[int, ...] 
 
 
 def _failure(case: _Case, layers: tuple[int, ...], captured: Layout, marked: bool) -> Note | None:
-    """Why this forward, or the draft's after it, raises; None where it does not."""
+    """Return why this forward, or the draft's forward after it, raises; None if it does not."""
     rule, built, asked = case.rule, case.built, len(layers)
     if 0 in captured and rule.embedding is Embedding.RAISES:
         text = f"the embedding cannot be captured in SGLang {case.release}: {Embedding.RAISES}, at the first prefill"
@@ -266,22 +257,14 @@ def _failure(case: _Case, layers: tuple[int, ...], captured: Layout, marked: boo
     return None
 
 
-def _graphs(decode: Layout | None, ids: tuple[int, ...]) -> Note:
-    text = (
-        f"CUDA graphs of verify are captured before the ids {list(ids)} are set: replayed rounds serve boundaries "
-        f"{decode}, the default layers; the ids count in prefill and in rounds outside the graphs alone"
-    )
-    return Note(1, "error", text, "Use SGLang 0.5.11 or newer, or --disable-cuda-graph", _DECODE)
-
-
-def _partial_sums(target: Target, release: Version, rule: LayerRule, tp_size: int) -> tuple[Note, ...]:
-    since_until = table.PARTIAL_SUMS.get(table.ARCHITECTURES[target.architecture].family)
-    if tp_size < 2 or since_until is None or not within(release, *since_until):
+def _partial_sums(case: _Case, tp_size: int) -> tuple[Note, ...]:
+    since_until = table.PARTIAL_SUMS.get(table.ARCHITECTURES[case.target.architecture].family)
+    if tp_size < 2 or since_until is None or not Version(since_until[0]) <= case.release <= Version(since_until[1]):
         return ()
     text = (
         f"on {tp_size} ranks, where FlashInfer's all-reduce fusion is on, each rank captures its own partial sum "
         f"(up to 2048 tokens a forward; {table.FUSION})"
     )
-    off = Version(table.FUSION_OFF_SINCE) <= release
+    off = Version(table.FUSION_OFF_SINCE) <= case.release
     remedy = "--enforce-disable-flashinfer-allreduce-fusion" if off else "Use a release that captures complete states"
     return (Note(4, "warning", text, remedy),)

@@ -1,4 +1,4 @@
-"""How each trainer numbers the layers whose states it trains on: dialect and default, by version or date, as data.
+"""The id convention and the default layers of each trainer, by version or date.
 
 Read from SpecForge (commits 94d67101 of 2025-09-01, bdbea66b of 2025-10-20 and a6b6b023), speculators
 (`data_generation/custom_worker.py` of 0.3 and 0.4, `models/utils.py` at c05b95b3), SafeAILab/EAGLE at cb7e0841, Model
@@ -23,14 +23,14 @@ _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 @dataclass(frozen=True)
 class Numbering:
-    """What a producer does from version or date `since` on (dates with dots; "0": from its first).
+    """The rule of a producer from version or date `since` on (dates with dots; "0": the first).
 
-    `shift` is how far the default's three boundaries lie beyond the common (2, L//2, L-3).
+    `shift` is added to the common default boundaries (2, L//2, L-3).
     """
 
     since: str
-    dialect: IdConvention
-    words: str
+    convention: IdConvention
+    title: str
     shift: tuple[int, int, int] = (0, 0, 0)
 
 
@@ -58,14 +58,15 @@ _BY_DATE = frozenset({"specforge"})
 
 
 def numbering(producer: str, version_or_date: str | None = None) -> Numbering:
-    """The rule of this producer, its newest where no version or date (SpecForge: 2025-09-30) is given.
+    """Return the rule of this producer, the newest one without a version or date (SpecForge: 2025-09-30).
 
-    Raises WiringError for an unknown producer, and for what is neither a version nor a date.
+    Raises WiringError for an unknown producer, and for an invalid version or date.
     """
     rules = PRODUCERS.get(producer)
     if rules is None:
         raise WiringError(
             "no layer numbering is known for this producer",
+            code="producer-unknown",
             where=producer,
             expected=", ".join(PRODUCERS),
             found=producer,
@@ -80,10 +81,10 @@ def numbering(producer: str, version_or_date: str | None = None) -> Numbering:
 def trained_layout(
     producer: str, version_or_date: str | None, ids: Sequence[int] | None, num_layers: int
 ) -> tuple[Layout, str]:
-    """The boundaries that a draft's ids meant to its producer, slot by slot, and in words why.
+    """Return the boundaries that a draft's ids mean to its producer, slot by slot, and an explanation.
 
-    `ids` None is the producer's default on a target of `num_layers` layers; whether ids exist there is not looked at.
-    Raises WiringError as `numbering` does, and where the default has no three different boundaries.
+    `ids` None is the producer's default on a target of `num_layers` layers; whether named layers exist is not checked.
+    Raises WiringError as `numbering` does, and if the default has no three different boundaries.
     """
     rule = numbering(producer, version_or_date)
     if ids is None:
@@ -92,13 +93,14 @@ def trained_layout(
         if not layout[0] < layout[1] < layout[2]:
             raise WiringError(
                 "the target is too shallow for the default layers",
+                code="target-too-shallow",
                 where=producer,
                 expected="three different boundaries",
                 found=f"{layout} on {num_layers} layers",
                 remedy="Name the trained layout as boundaries",
             )
-        return layout, f"the default layers of {rule.words}"
-    return to_boundaries(ids, rule.dialect), f"{list(ids)}, {rule.dialect}s as {rule.words} writes them"
+        return layout, f"the default layers of {rule.title}"
+    return to_boundaries(ids, rule.convention), f"{list(ids)}, {rule.convention}s as {rule.title} writes them"
 
 
 def _when(producer: str, text: str) -> Version:
@@ -106,6 +108,7 @@ def _when(producer: str, text: str) -> Version:
     if producer in _BY_DATE and date is None:
         raise WiringError(
             "not a date",
+            code="date-invalid",
             where=producer,
             expected="the day of the training code, such as 2025-09-30",
             found=text,

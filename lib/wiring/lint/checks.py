@@ -167,7 +167,7 @@ def run_checks(view: View) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]
     """Run every check that has its inputs; return findings and the checks that did not run."""
     found: dict[Finding, None] = {}
     notes = view.served.notes if view.served else ()
-    gaps = [NotChecked("layout", note.text) for note in notes if note.kind == 0 and note.severity != "note"]
+    gaps = [NotChecked("layout", note.text) for note in notes if note.fault == 0 and note.severity != "note"]
     for check in CHECKS:
         missing = next((why for need in check.needs if (why := _missing(view, need))), "")
         if missing:

@@ -77,15 +77,15 @@ def rule_notes(view: View) -> Iterator[Finding]:
     for note in served.notes:
         phases = note.phases or tuple(Phase)
         as_trained = trained.layout is not None and all(served[phase] == trained.layout for phase in phases)
-        harmless = as_trained and note.kind in _LAYOUT_FAULTS and not (misplaced and note.severity != "note")
-        if note.kind == NO_FAULT or harmless:
+        harmless = as_trained and note.fault in _LAYOUT_FAULTS and not (misplaced and note.severity != "note")
+        if note.fault == NO_FAULT or harmless:
             continue
         evidence = note.text
-        if note.severity == "error" and note.kind in _LAYOUT_FAULTS and note.phases and trained.layout:
+        if note.severity == "error" and note.fault in _LAYOUT_FAULTS and note.phases and trained.layout:
             layout = served[phases[0]]
             fed = "nothing is served" if layout is None else f"served boundaries {layout}"
             evidence += f"; {fed}, trained on {trained.layout} ({trained.why})"
-        fault = NO_FAULT if note.severity == "note" else note.kind
+        fault = NO_FAULT if note.severity == "note" else note.fault
         yield Finding(fault, note.severity, _where(view, note.phases), evidence, note.remedy)
 
 
@@ -145,7 +145,7 @@ def slot_count(view: View) -> Iterator[Finding]:
 
 
 def _reported(notes: Iterable[Note], phase: Phase) -> bool:
-    return any(n.severity == "error" and n.kind in _LAYOUT_FAULTS and phase in n.phases for n in notes)
+    return any(n.severity == "error" and n.fault in _LAYOUT_FAULTS and phase in n.phases for n in notes)
 
 
 def _where(view: View, phases: Iterable[Phase]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from wiring.checkpoints.copy_record import MADE_FOR, CopyRecord
 from wiring.checkpoints.draft_config import DEFAULT_SLOTS, IDS, recorded_ids
-from wiring.engines.misplaced_layer_ids import misplaced_layer_ids
+from wiring.engines.engine_inputs import misplaced_layer_ids
 from wiring.engines.trainers import trained_layout
 from wiring.errors import WiringError
 from wiring.layers import Layout, is_default_layout

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from wiring.engines.sglang_metrics import RATE_RULES, prints_quantisation, rate_rule
+from wiring.engines.sglang_metrics import RATE_RULES, prints_quantization, rate_rule
 from wiring.logs.acceptance_figures import Figures, digits_of
 from wiring.logs.evidence import ArgumentRecord, Record
 from wiring.logs.line_parser import LineParser
@@ -199,7 +199,7 @@ class SGLangLog(LineParser):
         quant, version = _QUANT.search(line), self._context.version
         if quant is not None:
             yield self._fact(at, "load_quantisation", quant[1])
-        elif "dtype=" not in line and (version is None or prints_quantisation(version)):
+        elif "dtype=" not in line and (version is None or prints_quantization(version)):
             yield self._fact(at, "load_quantisation", "none")
 
     def _adjusted(self, at: int) -> Iterator[Record]:

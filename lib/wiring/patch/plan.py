@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from wiring.engines.engine_inputs import Target
 from wiring.engines.resolve import ServedLayout, served_layout
 from wiring.engines.sglang import SUPPORTED
-from wiring.engines.target_shape import Target
 from wiring.engines.versions import parse_version
 from wiring.errors import WiringError
 from wiring.layers import IdConvention, Layout, Phase, check_layout, from_boundaries

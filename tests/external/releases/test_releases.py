@@ -88,7 +88,7 @@ def differences(version: str, architecture: str) -> list[str]:
                 if cuda_graphs or default_calls(release(version)):  # else graphs make no difference
                     ran = served(release(version), architecture, num_layers, config(ids), cuda_graphs=cuda_graphs)
                 told = served_layout("sglang", version, target, config(ids), cuda_graphs=cuda_graphs)
-                alias = any(note.kind == 5 for note in told.notes)
+                alias = any(note.fault == 5 for note in told.notes)
                 if ran[:2] != (told.prefill, told.verify) or told.draft_extend != told.verify or ran[2] != alias:
                     found.append(f"L={num_layers} {ids} graphs={cuda_graphs}: ran {ran}, told {told}")
     return found

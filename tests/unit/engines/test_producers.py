@@ -1,4 +1,4 @@
-"""What a draft's ids meant to the program that trained it, by its version or date."""
+"""The layout of a draft's ids by the rules of its trainer, by version or date."""
 
 import pytest
 
@@ -38,14 +38,15 @@ def test_every_numbering_starts_with_the_producer_and_goes_forward():
 
 
 @pytest.mark.parametrize(
-    ("producer", "when", "ids", "words"),
+    ("producer", "when", "ids", "code"),
     [
-        ("nobody", None, (1,), "no layer numbering"),
-        ("specforge", "0.2.0", (1,), "not a date"),
-        ("speculators", "yesterday", (1,), "not a version"),
-        ("specforge", None, None, "too shallow"),
+        ("nobody", None, (1,), "producer-unknown"),
+        ("specforge", "0.2.0", (1,), "date-invalid"),
+        ("speculators", "yesterday", (1,), "version-invalid"),
+        ("specforge", None, None, "target-too-shallow"),
     ],
 )
-def test_what_cannot_be_told_is_refused(producer, when, ids, words):
-    with pytest.raises(WiringError, match=words):
+def test_unknown_producers_versions_and_defaults_are_refused(producer, when, ids, code):
+    with pytest.raises(WiringError) as caught:
         trained_layout(producer, when, ids, 4)
+    assert (caught.value.code, caught.value.where) == (code, producer)
