@@ -129,17 +129,17 @@ def _engine(text: str, view: ServerView | None) -> Engine:
     return Engine("sglang", (view.version if view else None) or installed_sglang())
 
 
-def _server_view(url: str, asked: Mapping[str, Any], known: Mapping[str, Any]) -> ServerView | None:
+def _server_view(url: str, requested: Mapping[str, Any], known: Mapping[str, Any]) -> ServerView | None:
     """Return the arguments of a running or planned server; None if nothing is known.
 
-    `known` is taken as given; `asked` is compared with the resolved arguments of a running server.
+    `known` is taken as given; `requested` is compared with the resolved arguments of a running server.
     """
     from wiring.lint import Changed, ServerView
     from wiring.server.arguments import asked_vs_resolved
     from wiring.server.client import ServerClient
 
     if not url:
-        return ServerView({**asked, **known}, where="--arg") if asked or known else None
+        return ServerView({**requested, **known}, where="--arg") if requested or known else None
     client = ServerClient(url, timeout=_TIMEOUT_S)
     try:
         info = client.server_info()
@@ -147,7 +147,7 @@ def _server_view(url: str, asked: Mapping[str, Any], known: Mapping[str, Any]) -
         client.close()
     rows = [row for row in asked_vs_resolved(None, info) if row.overridden]
     changed = [Changed(row.name, row.asked, row.resolved, row.reason) for row in rows]
-    differing = {name: value for name, value in asked.items() if str(info.get(name)).lower() != str(value).lower()}
+    differing = {name: value for name, value in requested.items() if str(info.get(name)).lower() != str(value).lower()}
     changed += [Changed(name, value, info.get(name)) for name, value in differing.items()]
     return ServerView({**info, **known}, tuple(changed), running=True, version=info.get("version"), where=url)
 

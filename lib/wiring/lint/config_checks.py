@@ -1,4 +1,4 @@
-"""Check a draft's config.json: what the engine reads from it, and what the target's config says."""
+"""Check a draft's config.json: what the engine reads from it, and what the target's config has."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def required_fields(view: View) -> Iterator[Finding]:
 def number_of_layers(view: View) -> Iterator[Finding]:
     """Report a number of layers that is missing, or larger than the number of layers in the file."""
     draft, where = view.draft, view.draft.at("num_hidden_layers")
-    said, stored = draft.layer.get("num_hidden_layers"), draft.stored_layers
+    stated, stored = draft.layer.get("num_hidden_layers"), draft.stored_layers
     remedy = f"Write num_hidden_layers {stored}" if stored else "Write the number of layers that were trained"
-    if said and stored and said > stored:
-        evidence = f"num_hidden_layers is {said}, the file holds {stored}: the others would not be loaded"
+    if stated and stored and stated > stored:
+        evidence = f"num_hidden_layers is {stated}, the file holds {stored}: the others would not be loaded"
         yield Finding(
-            10, "error", where, evidence, f"{remedy}; or export the draft again, if it was trained with {said}"
+            10, "error", where, evidence, f"{remedy}; or export the draft again, if it was trained with {stated}"
         )
-    if said is not None or not _read_by_sglang(view):
+    if stated is not None or not _read_by_sglang(view):
         return
     if "num_hidden_layers" in draft.layer:
         evidence = "num_hidden_layers is null, which transformers does not accept: SGLang stops at its start"

@@ -175,7 +175,7 @@ def _remedy(view: View, trained: Layout) -> str:
             "TensorRT-LLM cannot capture the embedding, boundary 0 (its id -1 is the state after the final norm): "
             "serve the draft with another engine, or retrain on boundaries from 1"
         )
-    confirm = "" if view.trained.said else "Confirm the trained layout (--trained B,B,B, or `wiring search`). "
+    confirm = "" if view.trained.given else "Confirm the trained layout (--trained B,B,B, or `wiring search`). "
     return (
         f"{confirm}Make the engine serve {trained} (`wiring patch` plans it for SGLang), or retrain on what it serves"
     )

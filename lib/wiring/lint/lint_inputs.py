@@ -198,11 +198,11 @@ class DraftView:
 class WrongSize:
     """A size in the draft's config that its tensors contradict.
 
-    `said` describes the config ("is 128", "is not in the config"); the tensors of these names have the size `meant`.
+    `stated` describes the config ("is 128", "is not in the config"); the tensors of these names have the size `meant`.
     """
 
     field: str
-    said: str
+    stated: str
     meant: int
     tensors: tuple[str, ...]
 

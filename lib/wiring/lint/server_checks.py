@@ -22,13 +22,13 @@ def algorithm(view: View) -> Iterator[Finding]:
     server, where = view.server, view.server.at("speculative_algorithm")
     if "speculative_algorithm" not in server.arguments:
         return
-    asked, eagle3 = server.get("speculative_algorithm"), is_eagle3(view)
+    requested, eagle3 = server.get("speculative_algorithm"), is_eagle3(view)
     remedy = "Start it with --speculative-algorithm EAGLE3"
-    if not asked:
+    if not requested:
         yield Finding(7, "warning", where, "the server runs without a draft", remedy)
-    elif eagle3 is not None and (str(asked).upper() == "EAGLE3") != eagle3:
+    elif eagle3 is not None and (str(requested).upper() == "EAGLE3") != eagle3:
         names = ", ".join(view.draft.config.get("architectures") or ["no architecture"])
-        evidence = f"the algorithm is {asked}, the draft is {'an' if eagle3 else 'not an'} EAGLE-3 draft ({names})"
+        evidence = f"the algorithm is {requested}, the draft is {'an' if eagle3 else 'not an'} EAGLE-3 draft ({names})"
         yield Finding(7, "error", where, evidence, remedy if eagle3 else "Serve a draft that was trained as EAGLE-3")
 
 
@@ -44,7 +44,7 @@ def arguments(view: View) -> Iterator[Finding]:
     if server.running or not view.sglang or None in numbers:
         return
     try:
-        asked = Speculation(*map(int, numbers))
+        requested = Speculation(*map(int, numbers))
     except (ValueError, TypeError):
         raise WiringError(
             "the speculation arguments are not whole numbers",
@@ -52,9 +52,11 @@ def arguments(view: View) -> Iterator[Finding]:
             where=server.where,
             found=", ".join(map(str, numbers)),
         ) from None
-    resolved = resolve_speculation(asked)
-    if resolved != asked:
-        evidence = f"requested {asked.draft_tokens}, the server will run with {resolved.draft_tokens}: with top-k 1 it "
+    resolved = resolve_speculation(requested)
+    if resolved != requested:
+        evidence = (
+            f"requested {requested.draft_tokens}, the server will run with {resolved.draft_tokens}: with top-k 1 it "
+        )
         evidence += "verifies one chain, steps + 1 tokens"
         remedy = "Set the number of steps, which determines the draft tokens"
         yield Finding(21, "warning", server.at("speculative_num_draft_tokens"), evidence, remedy)
@@ -79,10 +81,10 @@ def inherited_quantization(view: View) -> Iterator[Finding]:
     (`srt/arg_groups/serving_hook.py`, `speculative_draft_model_quantization`, 0.5.23.)
     """
     server = view.server
-    asked, own = server.get("quantization"), server.get("speculative_draft_model_quantization")
-    method = own or (None if server.running else asked)
+    requested, own = server.get("quantization"), server.get("speculative_draft_model_quantization")
+    method = own or (None if server.running else requested)
     if method and method != "unquant" and not view.draft.config.get("quantization_config"):
-        inherited = ", inherited from the target" if method == asked else ""
+        inherited = ", inherited from the target" if method == requested else ""
         evidence = f"the draft is loaded as {method}{inherited}; its config has no quantization"
         remedy = "Start with --speculative-draft-model-quantization unquant"
         yield Finding(11, "warning", server.at("speculative_draft_model_quantization"), evidence, remedy)

@@ -19,23 +19,23 @@ class TrainedLayout:
     """The trained layout in boundaries, None if unknown; `why` names its source or what is missing.
 
     `certain` is False if the layout rests on an assumption, named in `why`; `guessed` is True if the draft records
-    nothing and its producer's default is assumed; `said` is True if it was given in boundaries.
+    nothing and its producer's default is assumed; `given` is True if it was given in boundaries.
     """
 
     layout: Layout | None
     why: str
     certain: bool = True
-    said: bool = False
+    given: bool = False
     guessed: bool = False
 
 
 def given_layout(trained: Layout | None, record: CopyRecord | None) -> TrainedLayout | None:
     """Return the layout of `--trained`, or else the one that a fixed copy of the draft records; None without both."""
     if trained is not None:
-        return TrainedLayout(trained, "given with --trained", said=True)
+        return TrainedLayout(trained, "given with --trained", given=True)
     if record is None or record.layout is None:
         return None
-    return TrainedLayout(record.layout, MADE_FOR, said=True)
+    return TrainedLayout(record.layout, MADE_FOR, given=True)
 
 
 def recorded_layout(

@@ -34,8 +34,8 @@ def correct_size(draft: DraftView) -> tuple[DraftView, WrongSize | None]:
         return draft, None
     _, field, value, left = min(tried, key=lambda one: one[0])
     source = draft.config if field in _TOP_LEVEL else draft.layer
-    said = _ABSENT if field not in source else "is null" if source[field] is None else f"is {source[field]}"
-    wrong = WrongSize(field, said, value, tuple(name for name in misshapen if name not in left))
+    stated = _ABSENT if field not in source else "is null" if source[field] is None else f"is {source[field]}"
+    wrong = WrongSize(field, stated, value, tuple(name for name in misshapen if name not in left))
     return replace(draft, config=_with(draft, field, value), shape=None, checkpoint=None).interpreted(), wrong
 
 
@@ -44,10 +44,12 @@ def wrong_size(view: View) -> Iterator[Finding]:
     wrong = view.wrong_size
     if wrong is None:
         return
-    said = f"{wrong.field} {wrong.said}"
-    if view.sglang and (wrong.field, wrong.said) == ("draft_vocab_size", _ABSENT):
-        said += ", so SGLang stops at its start"
-    evidence = f"{said}, and {len(wrong.tensors)} tensors have the shapes of {wrong.meant}: {', '.join(wrong.tensors)}"
+    stated = f"{wrong.field} {wrong.stated}"
+    if view.sglang and (wrong.field, wrong.stated) == ("draft_vocab_size", _ABSENT):
+        stated += ", so SGLang stops at its start"
+    evidence = (
+        f"{stated}, and {len(wrong.tensors)} tensors have the shapes of {wrong.meant}: {', '.join(wrong.tensors)}"
+    )
     remedy = f"Write {wrong.field} {wrong.meant}, if the tensors are the draft's; the other checks use this value"
     yield Finding(_FAULTS.get(wrong.field, 10), "error", view.draft.at(wrong.field), evidence, remedy)
 

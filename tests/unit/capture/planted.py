@@ -1,4 +1,4 @@
-"""Samples and a draft whose proposals are known, for tests that count."""
+"""Samples and a draft with known proposals, for tests that count."""
 
 from types import SimpleNamespace
 

@@ -52,7 +52,7 @@ def test_a_different_engine_may_be_off_by_a_little_but_not_by_half_a_layer():
     assert (match.boundary, match.verdict, match.nearest) == (None, "undecided", 5)
 
 
-def test_neighbours_that_are_alike_are_both_named():
+def test_neighbors_that_are_alike_are_both_named():
     reference = stream()
     reference[8] = reference[7] * (1 + 1e-3)
     states = (reference[7] * (1 + 6e-4))[:, None]
@@ -138,7 +138,7 @@ def test_a_shift_does_not_reach_into_the_next_text():
         states, reference, served_rows=Rows(rows.positions[order], rows.texts[order]), reference_rows=rows
     )
     assert comparison.layout == (3, 12)
-    # One row of each text has no neighbour: its own text decides, not the order of the rows.
+    # One row of each text has no neighbor: the text decides, not the order of the rows.
     moved_rows = [i for i in range(60) if rows.positions[i] > 0]
     index = torch.tensor(moved_rows)
     comparison = compare_slots(
@@ -162,7 +162,7 @@ def repeating(tokens, layers=6, width=32):
 
 
 def test_repeated_tokens_do_not_make_a_shift():
-    """Nine rows in ten are equal to their neighbour at boundary 0, so a shift and none agree on most rows."""
+    """Nine rows in ten are equal to their neighbor at boundary 0, so a shift and none agree on most rows."""
     tokens = [i // 10 for i in range(200)]
     reference = repeating(tokens)
     (match,) = compare_slots(served(reference, (0,)), reference, shifts=(-1, 0, 1)).matches
@@ -171,7 +171,7 @@ def test_repeated_tokens_do_not_make_a_shift():
     (match,) = compare_slots(
         states, reference, served_rows=Rows(rows), reference_rows=Rows.whole([200]), shifts=(-1, 0, 1)
     ).matches
-    assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 1)  # 19 rows tell
+    assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 1)  # 19 rows differ
 
 
 def test_one_token_in_most_rows_does_not_hide_the_embedding():
@@ -220,7 +220,7 @@ def test_drift_is_what_grows_with_depth(noise, verdicts):
 
 
 def test_a_shift_that_few_rows_show_is_not_claimed():
-    tokens = [0] * 100 + [1] * 100 + [2] * 100  # two rows tell a shift from none
+    tokens = [0] * 100 + [1] * 100 + [2] * 100  # two rows differ under a shift
     reference = repeating(tokens)
     states, rows = moved(served(reference, (0,)), 1)
     (match,) = compare_slots(

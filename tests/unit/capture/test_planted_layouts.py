@@ -47,7 +47,7 @@ def named(tiny, layout, trained=TRAINED):
         ((3, 31, 59), ("moved by one slot",), (1,)),
         ((0, 31, 3), ("swapped",), (3,)),
         ((2, 30, 58), ("default layers",), (1,)),
-        ((35, 36, 37), ("other layers",), (1,)),  # neighbours that are most alike
+        ((35, 36, 37), ("other layers",), (1,)),  # neighbors that are most alike
         ((3, 0, 31), ("swapped", "embedding in the wrong slot"), (3,)),
     ],
 )
@@ -124,7 +124,7 @@ def test_each_phase_is_named_by_itself(tiny):
 
 
 def test_every_boundary_of_a_healthy_server_is_recognized(tiny):
-    """All 62 at once: no neighbour is confused, and rounding alone is never a partial sum or drift."""
+    """All 62 at once: no neighbor is confused, and rounding alone is never a partial sum or drift."""
     comparison = compare(tiny, tiny.slots(range(62)), torch.arange(len(tiny.tokens)))
     assert comparison.layout == tuple(range(62)), [m.reason for m in comparison.matches if m.verdict != "equals"]
 

@@ -343,6 +343,6 @@ def test_one_wrong_size_is_one_finding_that_names_the_tensors(tmp_path, field, s
 def test_other_faults_are_reported_with_a_wrong_size(tmp_path):
     result = run(draft(tmp_path / "d", {"hidden_size": 128}, edit=shuffled))
     assert reported(result) == {(3, "error"), (9, "error")} and len(result.findings) == 2
-    # a single tensor of another shape speaks against itself, not against the config
+    # a single tensor of another shape is the wrong one itself, not the config
     result = run(draft(tmp_path / "e", edit=lambda t: t.update({"norm.weight": torch.ones(32)})))
     assert reported(result) == {(10, "error")} and "norm.weight" in result.findings[0].where

@@ -152,7 +152,7 @@ def test_families_of_targets(tmp_path, architecture, layers, layer_ids, engine, 
     folder = draft(tmp_path / "d", config, drop=drop, weights=False)
     result = check(folder, target, engine, trained=trained)
     assert layouts(result) == {served}
-    guessed = kind == 2 and trained is None  # nothing in a flat file says whose numbering its ids are in
+    guessed = kind == 2 and trained is None  # nothing in a flat file says which id convention its ids follow
     assert kinds(result) == (set() if kind is None or guessed else {kind}), result.findings
     assert not guessed or warned(result) == {2}
     if kind is None:
