@@ -158,7 +158,7 @@ class PatchSession:
         spec = server_spec(self.case.profile, draft=made.draft, env=made.environment, sglang=made.sglang)
         words = [f"{name}={value}" for name, value in sorted(spec.env.items())]
         words += [f"PYTHONPATH={made.sglang}"] if made.sglang is not None else []
-        command = shlex.join([*words, *server_command(spec, spec.port or 30000)])
+        command = shlex.join([*words, *server_command(spec, 30000)])
         return (
             'This checks the files, not the states. With measure = "live" this notebook serves each fix and compares '
             f"slot 0 with the embedding bit for bit. To start the server by hand:\n{command}"
