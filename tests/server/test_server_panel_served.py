@@ -21,28 +21,28 @@ def panels(tmp_path):
 
 
 def test_one_panel_starts_and_stops_a_server_that_another_reads(panels):
-    (ours, panel), (guest, other) = panels
+    (owner, panel), (guest, other) = panels
     found, looking = by_description(panel), by_description(other)
     found["Start"].click()
     error, state = panel.children[4], panel.children[5]
     assert error.value == "" and "started at http://127.0.0.1:" in state.value, (error.value, state.value)
-    process = psutil.Process(ours._server.pid)
+    process = psutil.Process(owner._server.pid)
     assert process.is_running()
-    rows = ours.arguments().set_index("name")
+    rows = owner.arguments().set_index("name")
     assert rows.loc["draft tokens", ["asked", "resolved", "overridden"]].tolist() == [8, 6, True]
 
-    looking["URL"].value = ours._server.url
+    looking["URL"].value = owner._server.url
     looking["Attach"].click()
-    assert "read only" in guest.state and not guest.ours
+    assert "read only" in guest.state and not guest.started_here
     seen = guest.arguments().set_index("name")  # of an attached server: from its launch command
     assert seen.loc["draft tokens", ["asked", "resolved", "overridden"]].tolist() == [8, 6, True]
     looking["Send a prompt"].click()
-    assert "only read" in other.children[4].value and guest.readings == ()
+    assert "read-only" in other.children[4].value and guest.readings == ()
 
     for _ in range(2):
         found["Send a prompt"].click()
     assert error.value == ""
-    sent = ours.readings
+    sent = owner.readings
     assert [reading.what.split(" of ")[0] for reading in sent] == ["prompt 1", "prompt 2"]
     # The draft is fed three wrong layers, so few drafts are accepted. The minimum is 1, the bonus token.
     assert all(1 <= reading.accept_length <= 1.5 and reading.tok_per_s > 0 for reading in sent)
@@ -53,7 +53,7 @@ def test_one_panel_starts_and_stops_a_server_that_another_reads(panels):
     looking["Stop"].click()  # Detach: the server still runs
     assert guest.state == "no server" and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     found["Send a prompt"].click()
-    assert error.value == "" and len(ours.readings) == 3
+    assert error.value == "" and len(owner.readings) == 3
     found["Stop"].click()
-    assert ours.state == "no server"
+    assert owner.state == "no server"
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

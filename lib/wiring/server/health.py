@@ -55,7 +55,14 @@ def wait_until_healthy(
             shown, shown_at = stage, elapsed_s
             progress(f"SGLang server: {stage}, {elapsed_s:.0f} s so far (log: {log})")
         if process.exit_status is not None:
-            raise server_died(process.exit_status, log, starting=True)
+            cause, found = _cause_of_death(process.exit_status, log)
+            raise WiringError(
+                f"the server died while starting{cause}",
+                code="server-died-at-start",
+                where=log,
+                found=found,
+                remedy=f"Fix the error above; the log ends:\n{log_tail(log)}",
+            )
         if taken := _BIND_FAILED.search(text):
             raise WiringError(
                 "the server cannot listen on its port",
@@ -78,18 +85,22 @@ def wait_until_healthy(
         process.wait(_POLL_S)
 
 
-def server_died(status: int, log: Path, *, starting: bool = False) -> WiringError:
-    """Return the error for a server that exited: the last exception in its log and, after a failed start, the tail."""
-    cause = raised_in(log_text(log))
+def server_died(status: int, log: Path) -> WiringError:
+    """Return the error for a server that was ready and has exited since."""
+    cause, found = _cause_of_death(status, log)
     return WiringError(
-        f"the server died {'while starting' if starting else 'while it was in use'}{f': {cause}' if cause else ''}",
-        code="server-died-at-start" if starting else "server-died",
+        f"the server died while it was in use{cause}",
+        code="server-died",
         where=log,
-        found=describe_status(status, explained=bool(cause)),
-        remedy=f"Fix the error above; the log ends:\n{log_tail(log)}"
-        if starting
-        else "Read its log and start it again",
+        found=found,
+        remedy="Read its log and start it again",
     )
+
+
+def _cause_of_death(status: int, log: Path) -> tuple[str, str]:
+    """Return ": " with the exception of the log, or nothing, and the exit status in words."""
+    cause = raised_in(log_text(log))
+    return f": {cause}" if cause else "", describe_status(status, explained=bool(cause))
 
 
 def describe_status(status: int, explained: bool = False) -> str:
