@@ -14,8 +14,8 @@ from wiring.diagnosis.prediction import predictions
 from wiring.diagnosis.symptom_table import Symptom, decide
 from wiring.logs.evidence import AcceptanceRecord, Evidence, SpeedRecord, Value
 
-# A draft step runs one layer and the head, under a tenth of a plain step on targets of some 30 layers; the same again is
-# allowed for verifying one more token. Beyond some ten requests verify is bound by arithmetic instead of memory, and an
+# A draft step runs one layer and the head, under a tenth of a plain step on targets of some 30 layers; the same again
+# is allowed for verifying one more token. Beyond some ten requests verify is bound by arithmetic instead of memory, and an
 # expensive round is not a fault.
 STEP_SHARE = 0.2
 TOLERANCE = 1.15

@@ -58,6 +58,37 @@ class Fault:
         return frozenset(name for name, row in SYMPTOMS.items() if self.number in row.against)
 
 
+_REPOSITORIES = {
+    "automodel": "NVIDIA-NeMo/Automodel",
+    "baldeagle": "NickL77/BaldEagle",
+    "eagle": "SafeAILab/EAGLE",
+    "imp": "kekzl/imp",
+    "inferencex": "SemiAnalysisAI/InferenceX",
+    "llama_cpp": "ggml-org/llama.cpp",
+    "mlc_llm": "mlc-ai/mlc-llm",
+    "mlx_lm": "ml-explore/mlx-lm",
+    "sglang": "sgl-project/sglang",
+    "specforge": "sgl-project/SpecForge",
+    "speculators": "vllm-project/speculators",
+    "tokenspeed": "lightseekorg/tokenspeed",
+    "torchspec": "lightseekorg/TorchSpec",
+    "verl_speco": "verl-project/verl-SpeCo",
+    "vllm": "vllm-project/vllm",
+    "vllm_ascend": "vllm-project/vllm-ascend",
+    "vllm_rbln": "RBLN-SW/vllm-rbln",
+    "xserv": "gitea.gahow.org/gahow/xserv",
+}
+
+
+def _reports(**numbers: int | tuple[int, ...] | None) -> tuple[str, ...]:
+    """Return the threads of each repository; None: the repository itself."""
+    return tuple(
+        _REPOSITORIES[name] if number is None else f"{_REPOSITORIES[name]}#{number}"
+        for name, several in numbers.items()
+        for number in (several if isinstance(several, tuple) else (several,))
+    )
+
+
 _ROWS = (
     Fault(
         1,
@@ -66,13 +97,7 @@ _ROWS = (
         "the draft's config, the engine's code",
         "lint",
         "Write the trained layers' ids where the engine reads them, in its id convention, and confirm by capture",
-        (
-            "vllm-project/vllm#50170",
-            "lightseekorg/tokenspeed#526",
-            "ggml-org/llama.cpp#27040",
-            "RBLN-SW/vllm-rbln#831",
-            "sgl-project/sglang#22836",
-        ),
+        _reports(vllm=50170, tokenspeed=526, llama_cpp=27040, vllm_rbln=831, sglang=22836),
     ),
     Fault(
         2,
@@ -81,7 +106,7 @@ _ROWS = (
         "the draft's config, the engine's code",
         "capture",
         "Move the ids by one, and document which convention they follow",
-        ("sgl-project/sglang#25454",),
+        _reports(sglang=25454),
     ),
     Fault(
         3,
@@ -89,7 +114,7 @@ _ROWS = (
         "the draft's config, the engine's code",
         "lint",
         "Give the ids in the order and number of training, on an engine that keeps both",
-        ("vllm-project/speculators#1065", "vllm-project/vllm#54526", "vllm-project/vllm#54598"),
+        _reports(speculators=1065, vllm=(54526, 54598)),
     ),
     Fault(
         4,
@@ -97,7 +122,7 @@ _ROWS = (
         "the engine's code, with several ranks or stages",
         "fusion off",
         "Capture after the all-reduce: switch its fusion off, or use a release that does so",
-        ("sgl-project/sglang#28343", "sgl-project/sglang#20492", "vllm-project/vllm#53052", "vllm-project/vllm#50514"),
+        _reports(sglang=(28343, 20492), vllm=(53052, 50514)),
     ),
     Fault(
         5,
@@ -105,7 +130,7 @@ _ROWS = (
         "the engine's code",
         "capture",
         "Capture the state at the point where training captured it",
-        ("vllm-project/vllm#14464", "gitea.gahow.org/gahow/xserv"),
+        _reports(vllm=14464, xserv=None),
     ),
     Fault(
         6,
@@ -114,7 +139,7 @@ _ROWS = (
         "the engine's code, the target's checkpoint",
         "capture",
         "Compute the norms in float32, undo the rotation for the draft, or train it on the states as served",
-        ("sgl-project/sglang#27540", "vllm-project/vllm-ascend#7038", "vllm-project/vllm#9534"),
+        _reports(sglang=27540, vllm_ascend=7038, vllm=9534),
     ),
     Fault(
         7,
@@ -123,7 +148,7 @@ _ROWS = (
         "the server's arguments, the draft's config",
         "lint",
         "Start the server with the draft's own algorithm",
-        ("sgl-project/sglang#21272",),
+        _reports(sglang=21272),
     ),
     Fault(
         8,
@@ -131,12 +156,7 @@ _ROWS = (
         "the draft's checkpoint, the engine's sharing rule",
         "lint",
         "Export the trained embedding with the draft, or let every rank take the target's",
-        (
-            "lightseekorg/TorchSpec#38",
-            "vllm-project/vllm#50158",
-            "vllm-project/vllm#28549",
-            "vllm-project/vllm-ascend#7038",
-        ),
+        _reports(torchspec=38, vllm=(50158, 28549), vllm_ascend=7038),
     ),
     Fault(
         9,
@@ -144,12 +164,7 @@ _ROWS = (
         "the draft's checkpoint, its training",
         "lint",
         "Ship the map that the lm_head was trained with",
-        (
-            "NVIDIA-NeMo/Automodel#2447",
-            "verl-project/verl-SpeCo#66",
-            "sgl-project/SpecForge#534",
-            "sgl-project/SpecForge#300",
-        ),
+        _reports(automodel=2447, verl_speco=66, specforge=(534, 300)),
     ),
     Fault(
         10,
@@ -157,13 +172,7 @@ _ROWS = (
         "the draft's config, the engine's code",
         "lint",
         "Set the draft's norm flags as in training, on an engine that applies them",
-        (
-            "vllm-project/vllm#14464",
-            "vllm-project/vllm#9565",
-            "sgl-project/SpecForge#879",
-            "vllm-project/vllm#42764",
-            "gitea.gahow.org/gahow/xserv",
-        ),
+        _reports(vllm=(14464, 9565, 42764), specforge=879, xserv=None),
     ),
     Fault(
         11,
@@ -171,7 +180,7 @@ _ROWS = (
         "the server's arguments, the engine's code",
         "load line",
         "Set the draft's own quantization argument, or none",
-        ("sgl-project/sglang#34622", "sgl-project/sglang#28196", "vllm-project/vllm#49133", "vllm-project/vllm#9534"),
+        _reports(sglang=(34622, 28196), vllm=(49133, 9534)),
     ),
     Fault(
         12,
@@ -179,7 +188,7 @@ _ROWS = (
         "the server's arguments",
         "draft KV dtype",
         "Keep the draft's KV cache in bfloat16",
-        ("vllm-project/vllm#24505", "vllm-project/vllm#32165"),
+        _reports(vllm=(24505, 32165)),
     ),
     Fault(
         13,
@@ -188,13 +197,7 @@ _ROWS = (
         "the draft's config, the engine's code",
         "lengths",
         "Copy the RoPE settings to the draft; beyond its trained context switch it off or train it on longer text",
-        (
-            "vllm-project/speculators#574",
-            "sgl-project/sglang#6783",
-            "vllm-project/speculators#684",
-            "vllm-project/vllm#47602",
-            "sgl-project/SpecForge#310",
-        ),
+        _reports(speculators=(574, 684), sglang=6783, vllm=47602, specforge=310),
     ),
     Fault(
         14,
@@ -202,7 +205,7 @@ _ROWS = (
         "the training code, the engine's code",
         "capture",
         "Shift the states by one token where they are paired with tokens",
-        ("gitea.gahow.org/gahow/xserv", "sgl-project/SpecForge#885", "mlc-ai/mlc-llm#2266"),
+        _reports(xserv=None, specforge=885, mlc_llm=2266),
     ),
     Fault(
         15,
@@ -210,7 +213,7 @@ _ROWS = (
         "the engine's code",
         "cache",
         "Switch the prefix cache off for speculation, or use a release whose cache key holds the next token",
-        ("sgl-project/sglang#10846", "sgl-project/sglang#19897", "sgl-project/sglang#28771"),
+        _reports(sglang=(10846, 19897, 28771)),
     ),
     Fault(
         16,
@@ -218,7 +221,7 @@ _ROWS = (
         "the engine's code",
         "chunks",
         "Prefill in one chunk on one server, or use a release that transfers the draft's state",
-        ("sgl-project/sglang#26329", "sgl-project/sglang#7242", "sgl-project/sglang#10616", "sgl-project/sglang#13590"),
+        _reports(sglang=(26329, 7242, 10616, 13590)),
     ),
     Fault(
         17,
@@ -226,7 +229,7 @@ _ROWS = (
         "the engine's code",
         "counters",
         "Write the accepted tokens' KV from the target's states, with the selected parents; until then draft a chain",
-        ("vllm-project/vllm#14649", "vllm-project/vllm#14990", "sgl-project/sglang#8409", "kekzl/imp#175"),
+        _reports(vllm=(14649, 14990), sglang=8409, imp=175),
     ),
     Fault(
         18,
@@ -234,7 +237,7 @@ _ROWS = (
         "the engine's code",
         "batch 1",
         "Run without the draft's CUDA graph, or use a release that clears the padding",
-        ("vllm-project/vllm#17504", "sgl-project/sglang#18647"),
+        _reports(vllm=17504, sglang=18647),
     ),
     Fault(
         19,
@@ -242,7 +245,7 @@ _ROWS = (
         "the engine's code",
         "text",
         "Use another attention backend",
-        ("sgl-project/sglang#4724", "vllm-project/vllm#9534", "sgl-project/sglang#19796"),
+        _reports(sglang=(4724, 19796), vllm=9534),
     ),
     Fault(
         20,
@@ -250,7 +253,7 @@ _ROWS = (
         "the server's arguments, the engine's code",
         "temperature 0",
         "Use rejection sampling, or temperature 0",
-        ("vllm-project/vllm#16899", "vllm-project/vllm#40551", "ml-explore/mlx-lm#1085", "vllm-project/vllm#27077"),
+        _reports(vllm=(16899, 40551, 27077), mlx_lm=1085),
     ),
     Fault(
         21,
@@ -258,7 +261,7 @@ _ROWS = (
         "the server's arguments",
         "lint",
         "Read the resolved values, and request the intended ones explicitly",
-        ("sgl-project/sglang#8801",),
+        _reports(sglang=8801),
         slows=False,
     ),
     Fault(
@@ -267,13 +270,7 @@ _ROWS = (
         "the training data",
         "rendered prompts",
         "Generate the training answers with the served target, in the serving template",
-        (
-            "sgl-project/SpecForge#296",
-            "SafeAILab/EAGLE#179",
-            "NickL77/BaldEagle#17",
-            "SafeAILab/EAGLE#98",
-            "SafeAILab/EAGLE#196",
-        ),
+        _reports(specforge=296, eagle=(179, 98, 196), baldeagle=17),
     ),
     Fault(
         23,
@@ -281,14 +278,7 @@ _ROWS = (
         "the training code and data",
         "loss mask",
         "Correct the mask and the inputs at depth, and train on more of the target's own answers",
-        (
-            "sgl-project/SpecForge#885",
-            "sgl-project/SpecForge#392",
-            "SafeAILab/EAGLE#286",
-            "sgl-project/SpecForge#128",
-            "vllm-project/speculators#818",
-            "sgl-project/SpecForge#492",
-        ),
+        _reports(specforge=(885, 392, 128, 492), eagle=286, speculators=818),
     ),
     Fault(
         24,
@@ -297,13 +287,7 @@ _ROWS = (
         "the server's arguments, the engine's code",
         "round cost",
         "Use fewer draft steps or tokens, CUDA graphs for every served batch size, and no tree at large batch",
-        (
-            "sgl-project/sglang#15307",
-            "sgl-project/sglang#12411",
-            "sgl-project/sglang#5274",
-            "vllm-project/vllm#44697",
-            "vllm-project/vllm-ascend#16638",
-        ),
+        _reports(sglang=(15307, 12411, 5274), vllm=44697, vllm_ascend=16638),
     ),
     Fault(
         25,
@@ -312,13 +296,7 @@ _ROWS = (
         "the benchmark",
         "benchmark",
         "Use five or more prompts in the chat template, warm up, and recompute the figures from counters",
-        (
-            "SemiAnalysisAI/InferenceX#1737",
-            "lightseekorg/tokenspeed#1132",
-            "vllm-project/speculators#793",
-            "SafeAILab/EAGLE#153",
-            "vllm-project/vllm#52536",
-        ),
+        _reports(inferencex=1737, tokenspeed=1132, speculators=793, eagle=153, vllm=52536),
     ),
 )
 

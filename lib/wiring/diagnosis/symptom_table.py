@@ -109,11 +109,11 @@ LINTED_FILES = (
     "tensors_unused",
 )
 
+# What each symptom says, where its reading has no sentence of its own.
 _TEXTS = {
     # L: files, configs, resolved arguments
     "arguments_changed": "the server runs with other arguments than were requested",
     "algorithm_differs": "the speculative algorithm does not match the draft",
-    "layer_ids_ignored": "the server resolved other layer ids than the draft's config requests",
     "map_wrong": "the vocabulary map is missing, changed or arbitrary",
     "map_missing": "the draft's vocabulary is smaller than the target's, and the checkpoint has no map",
     "map_changed": "the vocabulary map is not the one that the lm_head was trained with",
@@ -126,12 +126,7 @@ _TEXTS = {
     "target_changed": "the draft was trained on another target",
     # T: the draft alone on training states
     "accuracy_low": "the draft's own accuracy is below one half",
-    "training_accuracy_low": "the trainer's own accuracy is below one half",
-    "accuracy_below_claim": "the draft's own accuracy is far below the trainer's figure",
-    "accuracy_collapses_with_depth": "the draft's own accuracy drops sharply from one depth to the next",
     "accuracy_falls_on_served_text": "the draft's own accuracy is much lower on the served text",
-    "low_with_sound_files": "the draft's own accuracy is low or collapses, and lint finds nothing in its files",
-    "accuracy_on_training_text_only": "the draft's own accuracy is much lower on text that it was not trained on",
     "loss_mask_empty": "the loss mask selects hardly any token",
     "mask_misaligned": "the loss mask is not shifted with the labels",
     "first_answer_position_low": "accuracy at the first generated position alone is far below the rest",
@@ -142,23 +137,12 @@ _TEXTS = {
     "boundaries_off_by_one": "slots hold the neighboring boundary",
     "slots_reordered": "slots hold the trained boundaries in another order or number",
     "state_transformed": "a slot holds a normed or scaled state, or lacks the residual",
-    "norm_ratio_off": "a slot points where it should, but its norm is off",
-    "partial_sum": "a slot lies between two boundaries, like an incomplete sum",
-    "ranks_differ": "ranks hold different states",
     "drift_with_depth": "slots drift from the reference more and more with depth",
-    "rotated_state": "a slot has the right norm but no direction in common with any boundary",
     "tokens_shifted": "the states belong to neighboring tokens",
     # P: acceptance in the running server
     "nothing_accepted": "hardly any draft is accepted",
     "first_position_low": "the first draft is accepted far less often than the draft's own accuracy says",
     "later_positions_low": "the first draft is accepted as often as it should be, later ones are not",
-    "first_round_below_training": "the first round after the prefill already accepts less than a replay on the same text",
-    "accept_below_training": "the accept length is below what the draft's own accuracy predicts",
-    "accept_below_served_states": "the accept length is below what accuracy on the served states predicts",
-    "capped": "acceptance ends at fewer drafts than were requested",
-    "all_accepted": "every draft of every round is accepted",
-    "impossible_figure": "a figure is outside what its definition allows",
-    "counts_disagree": "accept length and acceptance by position contradict each other",
     "drafts_one_id": "nearly all drafts are the same id",
     "drafts_low_ids": "all drafted ids lie below the draft's vocabulary size: the map is not applied",
     "text_broken": "the generated text is garbage",
@@ -175,35 +159,14 @@ _TEXTS = {
     "other_head_fine": "another draft is served well on the same server",
     # P: conditions under which acceptance falls
     "falls_when_cached": "acceptance falls where the prompt's prefix is cached",
-    "falls_with_prefix_cache": "acceptance falls with the prefix cache on",
-    "falls_with_time": "acceptance falls with the hours since the server's start",
-    "falls_with_prompt_length": "acceptance falls with the prompt's length",
-    "falls_after_chunk": "acceptance falls in the round after a chunked prefill",
     "falls_when_chunked": "acceptance falls where the prefill was chunked",
-    "falls_when_handed_over": "acceptance falls where another server ran the prefill",
-    "later_rounds_low": "acceptance is low in all rounds except the first after the prefill",
-    "first_round_low": "acceptance is low in the first round after the prefill",
     "positions_tell": "acceptance is low at once or by length or images, or the draft's own accuracy is low",
     "graph_or_batch_tells": "acceptance falls under CUDA graphs or with the batch size",
-    "falls_with_batch": "acceptance falls with the batch size",
-    "falls_with_cuda_graphs": "acceptance falls under CUDA graphs",
     "falls_with_tp": "acceptance falls with tensor parallelism",
-    "falls_with_dp": "acceptance falls with data-parallel attention",
-    "falls_with_pp": "acceptance falls with pipeline stages",
-    "falls_with_fused_all_reduce": "acceptance falls with the all-reduce fused into the norm",
-    "falls_with_topk": "a tree is accepted less than a chain of the same depth",
-    "falls_with_steps": "the first draft is accepted less often with more draft steps after it",
     "falls_with_temperature": "acceptance falls with the temperature",
-    "differs_between_acceptance_rules": "another acceptance rule accepts far more",
     "differs_between_backends": "acceptance differs between attention backends",
-    "differs_between_versions": "acceptance differs between versions of the engine",
     "falls_with_draft_kv_dtype": "acceptance falls with the draft's KV cache in a smaller dtype",
-    "falls_with_target_quantisation": "acceptance falls with the target quantised",
-    "falls_with_draft_quantisation": "acceptance falls with the draft quantised",
-    "falls_with_images": "acceptance falls where the prompt has images",
-    "differs_between_domains": "acceptance differs between domains of text",
-    "falls_without_template": "acceptance falls on raw prompts",
-    "differs_between_prompt_sets": "acceptance differs between prompt sets",
+    "falls_with_draft_quantisation": "acceptance falls with the draft quantized",
     # the benchmark
     "text_loops": "the measured text repeats itself",
     "few_prompts": "fewer than five prompts were measured",
@@ -212,11 +175,6 @@ _TEXTS = {
     "cold_start": "the server was measured without a warm-up",
     # R: cost of a round
     "round_dear": "a round costs more plain steps than its draft steps account for",
-    "slower_than_plain": "decoding is slower with the draft than without",
-    "slow_though_accepted": "drafts are accepted, and decoding is still slower than without them",
-    "dear_without_drafts": "rounds without drafts are already slower than plain steps",
-    "slower_at_equal_acceptance": "another setting is faster at the same accept length",
-    "speedup_falls_with_batch": "the speed-up falls with the batch size",
 }
 
 _ROWS = {
@@ -327,13 +285,7 @@ _ROWS = {
 }
 
 SYMPTOMS: Mapping[str, SymptomRow] = MappingProxyType(
-    {name: SymptomRow(**row, text=_TEXTS[name]) for name, row in _ROWS.items()}
-    | {
-        name(fault): SymptomRow("L", bits, 0, checks, may=(fault,), text=f"lint found {what} of fault {fault}, {title}")
-        for fault, title in FAULTS.items()
-        for name, bits, what, checks in (
-            (lint_error, 6, "an error", ("lint",) if fault in LINTED else ()),
-            (lint_warning, 2, "a warning", ()),
-        )
-    }
+    {name: SymptomRow(**row, text=_TEXTS.get(name, "")) for name, row in _ROWS.items()}
+    | {lint_error(fault): SymptomRow("L", 6, 0, ("lint",) if fault in LINTED else (), may=(fault,)) for fault in FAULTS}
+    | {lint_warning(fault): SymptomRow("L", 2, 0, may=(fault,)) for fault in FAULTS}
 )

@@ -168,7 +168,7 @@ def _out_of_bounds(length: float, figures: Figures, *, exact: bool) -> str | Non
         return f"accept length {length:g} is below 1: {why}"
     if bound is None or length <= bound + 1 + slack:
         return None
-    why = f"explained if a round drafts at least {math.ceil(length - slack) - 1} (look at the resolved steps and draft tokens)"
+    why = f"explained if a round drafts at least {math.ceil(length - slack) - 1} (read the resolved draft tokens)"
     if length - 1 <= bound + 1 + slack:
         why += ", or if one token per round was counted too many (the bonus token twice), which leaves "
         why += f"{length - 1:.2f}, or if the prefill token of short answers was counted"

@@ -128,8 +128,8 @@ class AccuracyRecord(Record):
     """T (on training states) or S (on states that the server fed): share of correct proposals at one draft depth.
 
     `depth` counts from 0. `conditional`: only rows whose earlier depths were correct. `control`: how the input was
-    corrupted ("" not at all, "shifted +1", "permuted", "other_sequence", "zeroed", "layout 3,31,59"). `text`: "training"
-    (a sample of the trainer's set), "held_out" (same distribution, not trained on), "served" (the server's traffic),
+    corrupted ("" not at all, "shifted +1", "permuted", "other_sequence", "zeroed", "layout 3,31,59"). `text`:
+    "training" (a sample of the trainer's set), "held_out" (same distribution, not trained on), "served" (the server's traffic),
     "other". `claimed`: the trainer's figure, not measured here.
     """
 
@@ -150,8 +150,8 @@ class AccuracyRecord(Record):
 class SlotRecord(Record):
     """C: what one slot of the draft's fc was fed, and what it was trained on.
 
-    `wanted`, `boundary`: boundaries (None: unknown, or none matches). `shift` in tokens and `transform` ("raw", "normed",
-    "rms-scaled", "embedding-scaled", "hidden only", ...) of the match. `cosine` and `norm_ratio` to the match;
+    `wanted`, `boundary`: boundaries (None: unknown, or none matches). `shift` in tokens and `transform` ("raw",
+    "normed", "rms-scaled", "embedding-scaled", "hidden only", ...) of the match. `cosine` and `norm_ratio` to the match;
     `cosine_wanted`, `norm_ratio_wanted` to the wanted boundary. `ranks_agree`: all ranks hold the same.
     """
 

@@ -1,4 +1,6 @@
-"""SGLang's log and the tables of its benchmarks: decode lines, load lines, adjusted draft tokens, send_one, bench_eagle.
+"""Read SGLang's log and the tables of its benchmarks.
+
+Decode lines, load lines, adjusted draft tokens, `send_one.py`, `bench_sglang_eagle.py` and `bench_serving.py`.
 
 Formats read from the wheels of 0.4.6 to 0.5.23. `Decode batch.` (to 0.5.3.post3), `Decode batch [N],` (0.5.4) and
 `Decode batch,` (from 0.5.4.post1) are averages of one log interval (`--decode-log-interval`, 40 forwards): their accept

@@ -73,8 +73,8 @@ def test_no_healthy_server_has_a_fault_by_chance():
     assert sum(v.healthy for v in verdicts) >= 180
 
 
-@pytest.mark.parametrize(("name", "values", "kind"), [("cached", (False, True), 15), ("batch", (1, 8), 18)])
-def test_a_fault_of_one_condition_is_found_among_the_same_noise(name, values, kind):
+@pytest.mark.parametrize(("name", "values", "fault"), [("cached", (False, True), 15), ("batch", (1, 8), 18)])
+def test_a_fault_of_one_condition_is_found_among_the_same_noise(name, values, fault):
     found = 0
     for seed in range(60):
         rng = np.random.default_rng(1000 + seed)
@@ -84,5 +84,5 @@ def test_a_fault_of_one_condition_is_found_among_the_same_noise(name, values, ki
         parts = zip(values, (1, 0.6), strict=True)
         arms += [acceptance(rounds(rng, chances * part), **{name: value}) for value, part in parts]
         verdict = diagnose(base.model_copy(update={"acceptance": tuple(arms)}))
-        found += verdict.named == (kind,)
+        found += verdict.named == (fault,)
     assert found >= 58

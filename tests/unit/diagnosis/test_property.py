@@ -181,28 +181,28 @@ def test_the_order_of_the_symptoms_changes_nothing(found, seed):
     assert judge(other) == judge(found)
 
 
-def place(verdict, kind):
-    """The kind's place in the ranking, beyond all where it is not in it."""
-    kinds = [candidate.fault for candidate in verdict.ranking]
-    return kinds.index(kind) if kind in kinds else len(FAULT_CATALOGUE)
+def place(verdict, fault):
+    """The fault's place in the ranking, beyond all where it is not in it."""
+    faults = [candidate.fault for candidate in verdict.ranking]
+    return faults.index(fault) if fault in faults else len(FAULT_CATALOGUE)
 
 
 @FAST
 @given(symptoms(), st.sampled_from(sorted(FAULT_CATALOGUE)), st.data())
-def test_one_more_symptom_of_a_fault_never_lowers_its_place(found, kind, data):
-    open_ = sorted(FAULT_CATALOGUE[kind].causes - {s.name for s in found})
+def test_one_more_symptom_of_a_fault_never_lowers_its_place(found, fault, data):
+    open_ = sorted(FAULT_CATALOGUE[fault].causes - {s.name for s in found})
     more = data.draw(st.sampled_from(open_))
     added = Symptom(more, True, data.draw(st.sampled_from([0.5, 0.8, 1.0])), "P", more, "test")
-    assert place(judge([*found, added]), kind) <= place(judge(found), kind)
+    assert place(judge([*found, added]), fault) <= place(judge(found), fault)
 
 
-# Evidence of some kinds in pieces, each of which decides one more of the kind's symptoms.
+# Evidence of some faults in pieces, each of which decides one more of the fault's symptoms.
 def fact(name, value):
     return {"facts": (FactRecord(source=name, letter="P", name=name, value=value),)}
 
 
-def lint(kind):
-    return {"lint": (LintRecord(source="lint", kind=kind, severity="error", evidence="e"),)}
+def lint(fault):
+    return {"lint": (LintRecord(source="lint", kind=fault, severity="error", evidence="e"),)}
 
 
 def contrast(name, good, bad):
@@ -245,13 +245,13 @@ def joined(pieces):
 
 @FAST
 @given(st.sampled_from(sorted(PIECES)), st.data())
-def test_more_evidence_for_a_fault_never_lowers_its_place(kind, data):
-    others = [piece for pieces in PIECES.values() for piece in pieces if piece not in PIECES[kind]]
+def test_more_evidence_for_a_fault_never_lowers_its_place(fault, data):
+    others = [piece for pieces in PIECES.values() for piece in pieces if piece not in PIECES[fault]]
     background = data.draw(st.lists(st.sampled_from(others), max_size=4, unique_by=repr))
-    pieces = data.draw(st.permutations(PIECES[kind]))
-    before = place(diagnose(joined(background)), kind)
+    pieces = data.draw(st.permutations(PIECES[fault]))
+    before = place(diagnose(joined(background)), fault)
     for count in range(1, len(pieces) + 1):
-        after = place(diagnose(joined([*background, *pieces[:count]])), kind)
+        after = place(diagnose(joined([*background, *pieces[:count]])), fault)
         assert after <= before
         before = after
 

@@ -50,7 +50,7 @@ DECIDED = {
     "vllm-52536": 25,
 }
 
-# file: kinds that its figures leave open, the stated cause first; and checks that tell it from the others
+# file: faults that its figures leave open, the stated cause first; and checks that tell it from the others
 OPEN = {
     "tokenspeed-526-figures": ({1, 7, 9}, {"lint"}),  # stated: the capture set is hard-coded
     "vllm-ascend-7038": ({6, 8}, {"lint"}),  # stated: rotated weights, embedding shared
@@ -95,8 +95,8 @@ def test_the_stated_cause_is_first(name):
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_open_causes_are_among_the_candidates_with_a_check_that_tells_them_apart(name):
     verdict = diagnose(read_evidence(REPORTS / f"{name}.json"))
-    kinds, checks = OPEN[name]
-    assert kinds <= set(verdict.candidates) | set(verdict.named), verdict.summary
+    faults, checks = OPEN[name]
+    assert faults <= set(verdict.candidates) | set(verdict.named), verdict.summary
     assert verdict.check.name in checks, verdict.next_check
 
 

@@ -65,7 +65,7 @@ def test_two_faults_at_once_are_both_named():
 
 
 @pytest.mark.parametrize(
-    ("condition", "values", "kind"),
+    ("condition", "values", "fault"),
     [
         ("cached", (False, True), 15),
         ("chunked", (False, True), 16),
@@ -78,12 +78,12 @@ def test_two_faults_at_once_are_both_named():
         ("topk", (1, 4), 17),
     ],
 )
-def test_a_contrast_alone_names_its_kind(condition, values, kind):
+def test_a_contrast_alone_names_its_fault(condition, values, fault):
     arms = tuple(measured(length, 4000, **{condition: value}) for length, value in zip((3.0, 1.9), values, strict=True))
-    assert diagnose(Evidence(acceptance=arms)).named == (kind,)
+    assert diagnose(Evidence(acceptance=arms)).named == (fault,)
 
 
-def test_what_fits_several_kinds_is_not_named_but_asked_for():
+def test_what_fits_several_faults_is_not_named_but_asked_for():
     arms = (measured(3.0, 4000, tp=1), measured(1.9, 4000, tp=2))
     verdict = diagnose(Evidence(acceptance=arms))
     assert verdict.named == () and {4, 8} <= set(verdict.candidates) and not verdict.enough_evidence

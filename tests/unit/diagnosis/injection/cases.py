@@ -17,9 +17,9 @@ from wiring.diagnosis.verdict import Verdict, diagnose
 from wiring.logs.evidence import Evidence
 
 PLANTS: tuple[Plant, ...] = tuple(
-    sorted((*plants_states.PLANTS, *plants_draft.PLANTS, *plants_server.PLANTS), key=lambda plant: plant.kind)
+    sorted((*plants_states.PLANTS, *plants_draft.PLANTS, *plants_server.PLANTS), key=lambda plant: plant.fault)
 )
-_BY = {(plant.kind, plant.strength): plant for plant in PLANTS}
+_BY = {(plant.fault, plant.strength): plant for plant in PLANTS}
 # Two at once. The second is looked for again when the first that is named is cured.
 PAIRS: tuple[tuple[Plant, Plant], ...] = tuple(
     (_BY[a], _BY[b])
@@ -44,13 +44,13 @@ class Case:
     verdict: Verdict
 
     @property
-    def kinds(self) -> tuple[int, ...]:
+    def faults(self) -> tuple[int, ...]:
         """The expected answer."""
-        return tuple(plant.kind for plant in self.planted)
+        return tuple(plant.fault for plant in self.planted)
 
     @property
     def ranked(self) -> tuple[int, ...]:
-        """The verdict's kinds, best first."""
+        """The verdict's faults, best first."""
         return tuple(candidate.fault for candidate in self.verdict.ranking)
 
 
@@ -77,7 +77,7 @@ class Cases:
         return self._case((), lambda: HEALTHY[index](self.ground), index)
 
     def _case(self, plants: tuple[Plant, ...], make: Callable[[], Server], index: int = -1) -> Case:
-        key = *((plant.kind, plant.strength) for plant in plants), index
+        key = *((plant.fault, plant.strength) for plant in plants), index
         if key not in self._made:
             name = f"case {len(self._made):02}"
             evidence = examine(self.ground.bench, make(), name)

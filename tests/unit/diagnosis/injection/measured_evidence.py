@@ -1,8 +1,8 @@
-"""What an engineer measures of a server, by one protocol for every server, healthy or not: evidence without a label.
+"""Measure a server by one protocol, healthy or not, and return evidence without a label.
 
 L: lint of the deployed files and the resolved arguments. T: the checkpoint alone on saved states, and on the served
-text. S, C: states captured from the server, with the reference's. P: acceptance, and the same with one thing changed.
-R: seconds of a plain step and of a round, as recorded on the CPU pair (`data/recorded/cpu-tiny/05_rebenchmark.json`).
+text. S, C: states captured from the server, compared with the reference's. P: acceptance, and the same with one
+condition changed. R: seconds of a plain step and of a round, as recorded on the CPU pair.
 """
 
 from __future__ import annotations
@@ -130,40 +130,25 @@ def _lint(bench: Bench, server: Server) -> tuple[tuple[LintRecord, ...], tuple[F
     return rows, (FactRecord(source="wiring lint", letter="L", name="lint_made", value=True),)
 
 
+def _records(source: str, side: str, report: AccuracyReport, text: str, **more: Any) -> Iterator[AccuracyRecord]:
+    """One record per depth."""
+    for d in report.depths:
+        counts = dict(depth=d.depth, accuracy=d.accuracy, rows=d.total, low=d.low, high=d.high)
+        yield AccuracyRecord(source=source, side=side, text=text, rule=report.rule, **counts, **more)
+
+
 def _alone(bench: Bench, server: Server) -> tuple[AccuracyRecord, ...]:
-    """T: the checkpoint on saved held-out states, by the workbook's own reading, with tokens shifted as a control."""
-    samples = [s for s in bench.held_out if server.trained_on in (None, _kind_of(bench, s.tokens))][:STATES]
-    rows = []
-    for control in ("none", "shifted"):
-        report = _evaluated(bench, server, f"{server.trained_on} {control}", samples, control)
-        for depth in report.depths if control == "none" else report.depths[:1]:
-            rows.append(
-                AccuracyRecord(
-                    source="wiring accuracy",
-                    side="T",
-                    depth=depth.depth,
-                    accuracy=depth.accuracy,
-                    rows=depth.total,
-                    low=depth.low,
-                    high=depth.high,
-                    rule=report.rule,
-                    text="held_out",
-                    control="" if control == "none" else control,
-                )
-            )
+    """T: the checkpoint on saved held-out states, also with shifted tokens as a control, and the trainer's figure."""
+    samples = [s for s in bench.held_out if server.trained_on in (None, _domain(bench, s.tokens))][:STATES]
+    plain, shifted = (
+        _evaluated(bench, server, f"{server.trained_on} {control}", samples, control) for control in ("none", "shifted")
+    )
+    rows = [*_records("wiring accuracy", "T", plain, "held_out")]
+    rows += list(_records("wiring accuracy", "T", shifted, "held_out", control="shifted"))[:1]
     trained = replace(server, draft=server.original or server.draft)
     first = _evaluated(bench, trained, f"{server.trained_on} none", samples).depths[0]
-    rows.append(
-        AccuracyRecord(
-            source="the trainer's own figure",
-            side="T",
-            accuracy=first.accuracy,
-            rows=first.total,
-            claimed=True,
-            text="held_out",
-        )
-    )
-    return tuple(rows)
+    claim = dict(accuracy=first.accuracy, rows=first.total, claimed=True, text="held_out")
+    return (*rows, AccuracyRecord(source="the trainer's own figure", side="T", **claim))
 
 
 _evaluations: dict[tuple[bytes, str], AccuracyReport] = {}
@@ -183,7 +168,7 @@ def _evaluated(bench: Bench, server: Server, name: str, samples: Sequence[StateS
     return _evaluations[key.digest(), name]
 
 
-def _kind_of(bench: Bench, tokens: Tensor) -> str:
+def _domain(bench: Bench, tokens: Tensor) -> str:
     return "lists" if int(tokens[0]) == int(bench.texts["greedy"][1, 0]) else "market"
 
 
@@ -211,20 +196,7 @@ def _on_served_states(bench: Bench, server: Server) -> tuple[AccuracyRecord, ...
         ]
         if torch.equal(states, trained):
             name = f"{run.texts} {run.prompt}"
-        for depth in (report := _evaluated(bench, server, name, samples)).depths:
-            rows.append(
-                AccuracyRecord(
-                    source="captured requests",
-                    side=side,
-                    depth=depth.depth,
-                    accuracy=depth.accuracy,
-                    low=depth.low,
-                    high=depth.high,
-                    rows=depth.total,
-                    text="served",
-                    rule=report.rule,
-                )
-            )
+        rows += _records("captured requests", side, _evaluated(bench, server, name, samples), "served")
     return tuple(rows)
 
 
@@ -241,18 +213,11 @@ def _replayed(bench: Bench, server: Server) -> Iterator[AccuracyRecord]:
     """The replay as accuracies by depth."""
     rounds = _pooled(_replay(bench, server, _capturing(server)))
     reached = [sum(a >= k for a in rounds) for k in range(server.steps + 1)]
+    common = dict(source="replay without a server", side="T", conditional=True, text="served")
     for depth, (before, right) in enumerate(pairwise(reached)):
         if before:
-            yield AccuracyRecord(
-                source="replay without a server",
-                side="T",
-                depth=depth,
-                accuracy=right / before,
-                rows=before,
-                conditional=True,
-                text="served",
-                rule="rounds of a replay along the decoded text",
-            )
+            rule = "rounds of a replay along the decoded text"
+            yield AccuracyRecord(depth=depth, accuracy=right / before, rows=before, rule=rule, **common)
 
 
 def _slots(bench: Bench, server: Server) -> tuple[SlotRecord, ...]:
@@ -380,18 +345,9 @@ def _difference(by: str, a: tuple[Any, Served], b: tuple[Any, Served], **conditi
         for side in (a, b)
     ]
     found = compare(*requests)
-    return DifferenceRecord(
-        source=f"wiring ab, {by}",
-        by=by,
-        a=a[0],
-        b=b[0],
-        accept_length_a=found.accept_length_a,
-        accept_length_b=found.accept_length_b,
-        low=_finite(found.low),
-        high=_finite(found.high),
-        p_value=found.p_value,
-        condition=condition,
-    )
+    lengths = dict(accept_length_a=found.accept_length_a, accept_length_b=found.accept_length_b, p_value=found.p_value)
+    bounds = dict(low=_finite(found.low), high=_finite(found.high))
+    return DifferenceRecord(source=f"wiring ab, {by}", by=by, a=a[0], b=b[0], condition=condition, **lengths, **bounds)
 
 
 def _speed(server: Server, main: Served) -> tuple[SpeedRecord, ...]:
@@ -405,24 +361,13 @@ def _speed(server: Server, main: Served) -> tuple[SpeedRecord, ...]:
         return low + per_step * (steps - n) if server.round_price is None else server.round_price(steps)
 
     length = summarize(_pooled(main), server.steps).accept_length
-    round_s = step_s * price(server.steps)
-    speedup = length * step_s / round_s
+    round_s, nothing_s = step_s * price(server.steps), step_s * price(0)
+    draft = dict(arm="draft", tok_per_s=length / round_s, round_s=round_s, speedup=length * step_s / round_s)
     return (
         SpeedRecord(source="benchmark", arm="plain", tok_per_s=1 / step_s, step_s=step_s),
+        SpeedRecord(source="benchmark", accept_length=length, **draft),
         SpeedRecord(
-            source="benchmark",
-            arm="draft",
-            tok_per_s=length / round_s,
-            round_s=round_s,
-            speedup=speedup,
-            accept_length=length,
-        ),
-        SpeedRecord(
-            source="rounds without drafts",
-            arm="draft",
-            round_s=step_s * price(0),
-            accept_length=1.0,
-            condition={"steps": 0},
+            source="rounds without drafts", arm="draft", round_s=nothing_s, accept_length=1.0, condition={"steps": 0}
         ),
     )
 

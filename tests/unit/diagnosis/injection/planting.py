@@ -44,9 +44,9 @@ class Ground:
 
 @dataclass(frozen=True)
 class Plant:
-    """One fault. `kind` as in `wiring.engines.faults`, `strength` and its measure in the words of the public reports."""
+    """One fault: its number in `wiring.engines.faults`, its strength, and what is changed."""
 
-    kind: int
+    fault: int
     strength: str
     what: str
     apply: Callable[[Ground, Server], Server]

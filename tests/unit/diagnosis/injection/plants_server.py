@@ -66,7 +66,7 @@ def _set(**fields):
 
 
 def _trained(name: str, texts: str = "greedy", kind: str | None = None):
-    """Another draft, trained otherwise (`make_drafts.py`)."""
+    """Another draft, trained otherwise (`make_material.py`)."""
     main = Run(texts=texts)
     return lambda ground, server: replace(
         ground.changed(replace(server, draft=MATERIAL / name)), main=main, trained_on=kind

@@ -18,12 +18,12 @@ NOT_PLANTED = {20}
 
 
 def ids(plants):
-    return [f"{plant.kind}-{plant.strength or 'only'}" for plant in plants]
+    return [f"{plant.fault}-{plant.strength or 'only'}" for plant in plants]
 
 
 def in_first_two(case: Case) -> bool:
-    """The planted kind is first, or second and either named as well or to be told by the next check."""
-    planted, ranked = case.kinds[0], case.ranked[:2]
+    """The planted fault is first, or second and either named as well or to be told by the next check."""
+    planted, ranked = case.faults[0], case.ranked[:2]
     if ranked[:1] == (planted,) or (planted in ranked and planted in case.verdict.named):
         return True
     if planted not in ranked or case.verdict.check is None:
@@ -40,9 +40,9 @@ DEAR = {17}  # its servers are replayed round by round
 
 
 def marks(plant):
-    """One plant of each kind is enough for every change; the others, and the share of all, are for the long run."""
-    first = next(other for other in PLANTS if other.kind == plant.kind)
-    return [pytest.mark.long] if plant is not first or plant.kind in DEAR else []
+    """One plant of each fault is enough for every change; the others, and the share of all, are for the long run."""
+    first = next(other for other in PLANTS if other.fault == plant.fault)
+    return [pytest.mark.long] if plant is not first or plant.fault in DEAR else []
 
 
 SINGLE = [pytest.param(plant, marks=marks(plant), id=name) for plant, name in zip(PLANTS, ids(PLANTS), strict=True)]
@@ -61,9 +61,9 @@ LEFT_OPEN = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "strength", "part"), LEFT_OPEN)
-def test_the_reference_forward_that_is_asked_for_names_what_acceptance_leaves_open(cases, kind, strength, part):
-    plant = next(plant for plant in PLANTS if (plant.kind, plant.strength) == (kind, strength))
+@pytest.mark.parametrize(("fault", "strength", "part"), LEFT_OPEN)
+def test_the_reference_forward_that_is_asked_for_names_what_acceptance_leaves_open(cases, fault, strength, part):
+    plant = next(plant for plant in PLANTS if (plant.fault, plant.strength) == (fault, strength))
     case = cases.planted(plant)
     assert case.verdict.named == () and set(case.verdict.candidates[:2]) == {10, 13}, told(case)
     assert case.verdict.check.name == "reference forward", case.verdict.next_check
@@ -72,7 +72,7 @@ def test_the_reference_forward_that_is_asked_for_names_what_acceptance_leaves_op
     assert found == part
     fact = FactRecord(source="reference forward", letter="P", name="draft_departs_at", value=found)
     more = case.evidence.model_copy(update={"facts": (*case.evidence.facts, fact)})
-    assert diagnose(more).named == (kind,), diagnose(more).summary
+    assert diagnose(more).named == (fault,), diagnose(more).summary
 
 
 def test_the_reference_forward_of_a_healthy_draft_departs_nowhere(cases):
@@ -90,20 +90,22 @@ def test_no_fault_is_named_on_a_healthy_server(cases, index):
 @pytest.mark.parametrize("pair", PAIRS, ids=["+".join(ids(pair)) for pair in PAIRS])
 def test_of_two_faults_at_once_both_are_named_or_the_second_after_a_cure(cases, pair):
     case = cases.planted(*pair)
-    named = [kind for kind in case.kinds if kind in case.verdict.named]
+    named = [fault for fault in case.faults if fault in case.verdict.named]
     assert named, told(case)
     if len(named) < 2:
-        left = tuple(plant for plant in pair if plant.kind != named[0])
-        assert cases.planted(*left).verdict.named == (left[0].kind,), told(cases.planted(*left))
+        left = tuple(plant for plant in pair if plant.fault != named[0])
+        assert cases.planted(*left).verdict.named == (left[0].fault,), told(cases.planted(*left))
 
 
 @pytest.mark.long
-def test_the_planted_kind_is_first_in_nine_of_ten(cases):
+def test_the_planted_fault_is_first_in_nine_of_ten(cases):
     rows = [cases.planted(plant) for plant in PLANTS]
     print("\n" + matrix(rows, [cases.healthy(i) for i in range(len(HEALTHY))], [cases.planted(*p) for p in PAIRS]))
-    hits = sum(case.ranked[:1] == case.kinds for case in rows)
-    assert hits >= FIRST * len(rows), [(case.kinds, case.ranked[:3]) for case in rows if case.ranked[:1] != case.kinds]
-    assert len({plant.kind for plant in PLANTS}) >= 20
+    hits = sum(case.ranked[:1] == case.faults for case in rows)
+    assert hits >= FIRST * len(rows), [
+        (case.faults, case.ranked[:3]) for case in rows if case.ranked[:1] != case.faults
+    ]
+    assert len({plant.fault for plant in PLANTS}) >= 20
 
 
 def matrix(planted: list[Case], healthy: list[Case], pairs: list[Case]) -> str:
@@ -112,17 +114,17 @@ def matrix(planted: list[Case], healthy: list[Case], pairs: list[Case]) -> str:
     for case in (*planted, *pairs, *healthy):
         whole = [row for row in case.evidence.acceptance if not row.condition]
         length = f"{whole[0].accept_length:.2f}" if whole else "-"
-        kinds = "+".join(map(str, case.kinds)) or "healthy"
+        faults = "+".join(map(str, case.faults)) or "healthy"
         strength = case.planted[0].strength if len(case.planted) == 1 else ""
         named = ",".join(map(str, case.verdict.named)) or "-"
         ranked = ",".join(map(str, case.ranked[:4])) or "-"
         what = "; ".join(plant.what for plant in case.planted)
-        lines.append(f"{kinds + ' ' + strength:12} {named:10} {ranked:16} {length:>6}  {what}")
+        lines.append(f"{faults + ' ' + strength:12} {named:10} {ranked:16} {length:>6}  {what}")
     return "\n".join(lines)
 
 
-def test_every_kind_is_planted_and_none_is_told_by_the_evidence(cases):
-    assert {plant.kind for plant in PLANTS} == set(FAULTS) - NOT_PLANTED
+def test_every_fault_is_planted_and_none_is_told_by_the_evidence(cases):
+    assert {plant.fault for plant in PLANTS} == set(FAULTS) - NOT_PLANTED
     case = cases.planted(PLANTS[0])
     text = case.evidence.model_dump_json()
     assert PLANTS[0].what not in text

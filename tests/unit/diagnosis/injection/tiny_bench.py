@@ -1,7 +1,7 @@
 """What every planted server stands on: the tiny target's states on committed texts, with every boundary.
 
 `TextSet` is one set of texts, all of one length. The target runs once on each set that is asked for; the texts
-themselves were written by it (`make_texts.py`), so that every token after the prompt is its own choice.
+themselves were written by it (`make_material.py`), so that every token after the prompt is its own choice.
 """
 
 from __future__ import annotations
