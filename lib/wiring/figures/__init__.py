@@ -23,6 +23,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "evidence_board": ["evidence_table", "fault_ranking", "verdict_table"],
         "layout_explorer": ["LayoutExplorer", "accuracy_by_layout"],
         "patch_session": ["PatchSession"],
+        "picker": ["open_index"],
         "server_session": ["ServerSession"],
         "session_panels": ["patch_panel", "server_panel"],
         "speculation_calculator": [

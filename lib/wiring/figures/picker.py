@@ -8,6 +8,10 @@ from pathlib import Path
 import ipywidgets
 
 from wiring.errors import WiringError
+from wiring.workbook.case_index import cases, markdown, overview
+from wiring.workbook.notebook_copies import copy_notebooks
+from wiring.workbook.profile import profile_path
+from wiring.workbook.workbook_run import RUNS, plan_workbook
 
 _WIDE = {"description_width": "initial"}
 
@@ -102,3 +106,21 @@ def _show(output: ipywidgets.Output, text_of: Callable[[], str]) -> bool:
     data = {"text/markdown": text, "text/plain": text}
     output.outputs = ({"output_type": "display_data", "data": data, "metadata": {}},)
     return ok
+
+
+def open_index(profile: str = "cpu-tiny", runs: str = "") -> Picker:
+    """Return the picker of the index notebook with `profile` (a name in data/profiles or a file) chosen.
+
+    `runs` is the folder of the run folders ("" = runs/). Raises WiringError for a missing profile.
+    """
+    root = Path(runs).expanduser().resolve() if runs else RUNS
+
+    def write(chosen: Path, measure: str) -> str:
+        copies = copy_notebooks(plan_workbook(chosen, root), measure)
+        written, kept = len(copies.written), ", ".join(copies.kept)
+        existing = (
+            f" These exist already and keep their parameters: {kept}. Delete one to write it again." if kept else ""
+        )
+        return f"{written} of {written + len(copies.kept)} notebooks written to `{copies.folder}`.{existing}"
+
+    return Picker(cases(root), profile_path(profile), lambda chosen: markdown(overview(chosen, root)), write)

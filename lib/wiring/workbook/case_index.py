@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from wiring.errors import WiringError
-from wiring.workbook.notebook_copies import FOLDER, copy_notebooks
+from wiring.workbook.notebook_copies import FOLDER
 from wiring.workbook.prerequisites import check_ready
-from wiring.workbook.profile import PROFILES, Profile, load_profile, profile_path, read_profile
+from wiring.workbook.profile import PROFILES, Profile, load_profile, read_profile
 from wiring.workbook.run_folder import RESULTS
-from wiring.workbook.run_notebooks import WORKBOOK
 from wiring.workbook.run_status import Step
 from wiring.workbook.workbook_run import NOTEBOOKS, RUNS, plan_workbook, recorded_call, run_folders, workbook_steps
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from wiring.figures.picker import Picker
 
 
 @dataclass(frozen=True)
@@ -114,26 +111,3 @@ def markdown(found: Overview, beside: Path = NOTEBOOKS) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", r"\|").replace("\n", " ")
-
-
-def open_index(profile: str = "cpu-tiny", runs: str = "") -> Picker:
-    """The picker of the index notebook: choose a case, see its steps, write notebooks for it.
-
-    `profile` is chosen first (a name in data/profiles or a file), `runs` is the folder of the run folders ("" = runs/).
-    Raises WiringError for a profile that is not there.
-    """
-    from wiring.figures.picker import Picker
-
-    root = Path(runs).expanduser().resolve() if runs else RUNS
-
-    def draw(chosen: Path) -> str:
-        return markdown(overview(chosen, root))
-
-    def write(chosen: Path, measure: str) -> str:
-        copies = copy_notebooks(plan_workbook(chosen, root), measure)
-        kept = ""
-        if copies.kept:
-            kept = f" Kept with the parameters that they have: {', '.join(copies.kept)}; delete one to have it anew."
-        return f"{len(copies.written)} of {len(WORKBOOK)} notebooks written to `{copies.folder}`.{kept}"
-
-    return Picker(cases(root), profile_path(profile), draw, write)

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from wiring.errors import WiringError
-from wiring.workbook.case_index import Overview, cases, markdown, open_index, overview, profile_table
+from wiring.figures import open_index
+from wiring.workbook.case_index import Overview, cases, markdown, overview, profile_table
 from wiring.workbook.profile import PROFILES
 from wiring.workbook.run_folder import RunFolder
 from wiring.workbook.run_notebooks import WORKBOOK
