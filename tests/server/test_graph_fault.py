@@ -15,9 +15,9 @@ from wiring.checkpoints.target_files import final_norm, read_target_config
 from wiring.checkpoints.tensor_files import read_json
 from wiring.engines.resolve import served_layout
 from wiring.layers import Phase
-from wiring.patch import draft_copy
-from wiring.patch.fix_kinds import Form
-from wiring.patch.plan import plan_cures
+from wiring.patch.copies import apply_fix
+from wiring.patch.fix_kinds import FixKind
+from wiring.patch.plan import plan_fixes
 from wiring.workbook import captured_states as cap
 from wiring.workbook.captured_accuracy import compare_phases, phase_differences
 from wiring.workbook.case import open_case
@@ -48,13 +48,13 @@ def comparisons(case, configs, tmp_path_factory):
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: planted-graph-fault\nVersion: 0\n")
     entry = "[sglang.srt.plugins]\nplanted_graph_fault = planted_graph_fault:plugin\n"
     (information / "entry_points.txt").write_text(entry)
-    (config, *_) = plan_cures("0.5.23", *configs, TRAINED).cures
-    assert config.form is Form.CONFIG
-    copy = draft_copy.apply(case.profile.draft, config, installed / "draft", TRAINED)
+    (config, *_) = plan_fixes("0.5.23", *configs, TRAINED).fixes
+    assert config.form is FixKind.CONFIG
+    copy = apply_fix(case.profile.draft, config, installed / "draft", TRAINED)
     path = [str(installed), str(PLANTED), *filter(None, [os.environ.get("PYTHONPATH")])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(path))
-        states = cap.capture(case, "03_as_served", copy.folder, env={SWITCH: "1"})
+        states = cap.capture(case, "03_as_served", copy.draft, env={SWITCH: "1"})
     weight, eps = final_norm(case.profile.target)
     return compare_phases(states, load_reference(case), Norm(weight, eps))
 
@@ -81,10 +81,10 @@ def test_the_difference_is_named_in_the_phases_that_have_it_and_in_no_other(comp
 def test_for_a_release_with_the_bug_the_advice_names_both_edits(configs, tmp_path, monkeypatch, wanted):
     """With the embedding there are two edits, without it only that of the graphs."""
     know_the_stand_in(monkeypatch)
-    plan = plan_cures("0.5.9", *configs, wanted, tree=write_tree(tmp_path, version="0.5.9"))
+    plan = plan_fixes("0.5.9", *configs, wanted, tree=write_tree(tmp_path, version="0.5.9"))
     assert plan.now.prefill != plan.now.verify == DEFAULT
-    (cure,) = plan.cures
-    assert cure.form is Form.SOURCE and {"graph", "order", "dummy"} <= {edit.site.name for edit in cure.edits}
+    (cure,) = plan.fixes
+    assert cure.form is FixKind.SOURCE and {"graph", "order", "dummy"} <= {edit.site.name for edit in cure.edits}
     assert ("deepseek_v2.py" in plan.advice) is (0 in wanted)
     assert "cuda_graph_runner.py" in plan.advice and "_dummy_run" in plan.advice
     assert len(cure.notes) == 1 and "also without -1" in cure.notes[0]

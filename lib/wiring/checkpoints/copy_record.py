@@ -15,7 +15,7 @@ MADE_FOR = f"the layout that this copy was made for, in {MARKER}"  # the source 
 
 
 class CopyRecord(BaseModel):
-    """What `wiring.patch.draft_copy` writes next to a copy's config.json.
+    """What `wiring.patch.copies` writes next to a copy's config.json.
 
     `source` and `source_config_sha256`: the draft that was copied, and the hash of its config.json. `form` is the kind
     of fix (see `wiring.patch.fix_kinds`), `ids` the layer ids of the copy, `environment` what its server needs.

@@ -16,7 +16,6 @@ from wiring.cli.lint_command import LINT_EXAMPLES, lint
 from wiring.cli.patch_command import app as patch
 from wiring.cli.read_log_command import READ_LOG_EXAMPLES, read_log
 from wiring.cli.search_command import SEARCH_EXAMPLES, search
-from wiring.errors import WiringError
 
 ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
@@ -114,21 +113,8 @@ def rebenchmark(
     from wiring.workbook.rebenchmark import measure_cured
 
     case = open_case(profile=profile, run=run, measure="live")
-    measured = measure_cured(case, _plan(case.profile).cure(form), progress=say)
+    measured = measure_cured(case, form, progress=say)
     _print_arms(case, measured, (PLAIN, AS_SERVED, CURED), as_json)
-
-
-def _plan(profile):
-    from wiring.checkpoints.target_files import read_target_config
-    from wiring.checkpoints.tensor_files import read_json
-    from wiring.engines.sglang import SUPPORTED
-    from wiring.patch.plan import plan_cures
-
-    config = read_json(profile.draft / "config.json", "the draft's config")
-    plan = plan_cures(SUPPORTED, read_target_config(profile.target).raw, config, profile.layout)
-    if not plan.cures:
-        raise WiringError("there is nothing to measure a cure of", where=profile.draft, found=plan.advice)
-    return plan
 
 
 def _print_arms(case, measured, names: Sequence[str], as_json: bool) -> None:

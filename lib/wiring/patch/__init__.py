@@ -1,1 +1,1 @@
-"""The cure: plan, preview, apply, verify, undo."""
+"""Plan a fix of the wiring, preview it, apply it to copies, verify and undo it."""

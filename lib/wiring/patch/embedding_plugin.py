@@ -1,8 +1,8 @@
-"""The -1 convention inside the SGLang server: id -1 is the embedding, and then every id is an output id.
+"""SGLang plugin of the -1 convention: id -1 is the embedding, and then every other id is an output id.
 
-Loaded by SGLang through the entry point `wiring_embedding_id`, and only where WIRING_EMBEDDING_ID=1. A draft
-whose config holds no -1 is served exactly as before. From SGLang 0.5.14 on the DeepSeek forward captures the
-embedding natively once boundary 0 is in `layers_to_capture`, so translating the ids is all there is to do.
+SGLang loads it through the entry point `wiring_embedding_id`; it acts only where WIRING_EMBEDDING_ID=1. A draft with no
+-1 in its config is served as before. From SGLang 0.5.14 on the DeepSeek forward captures the embedding once boundary 0
+is in `layers_to_capture`, so the plugin only translates the ids.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ SETTER = "sglang.srt.models.deepseek_v2.DeepseekV2ForCausalLM.set_eagle3_layers_
 
 
 def translate(layer_ids: list[int] | None) -> list[int] | None:
-    """Boundaries for ids that hold -1; any other ids come back as they are."""
+    """Return boundaries for ids that hold -1; return any other ids unchanged."""
     if not layer_ids or EMBEDDING_ID not in layer_ids:
         return layer_ids
     return list(to_boundaries(layer_ids, IdConvention.OUTPUT_ID))
 
 
 def set_layers(original, model, layer_ids=None):
-    """Stand around SGLang's setter, which takes boundaries as they are once the first id is not 1."""
+    """Wrap SGLang's setter, which takes ids as boundaries unless the first is 1.
+
+    Raises WiringError: embedding-not-first.
+    """
     boundaries = translate(layer_ids)
     if boundaries is not layer_ids and boundaries[0] == 1:
         raise WiringError(
-            "boundary 1 cannot come first beside the embedding",
+            "boundary 1 cannot come first in a layout with the embedding",
+            code="embedding-not-first",
             where="eagle_aux_hidden_state_layer_ids",
             expected="ids in ascending order, -1 first",
             found=layer_ids,
@@ -38,11 +42,12 @@ def set_layers(original, model, layer_ids=None):
 
 
 def register() -> None:
-    """Hook SGLang's setter by its own hook registry. Raises WiringError on another release than 0.5.23."""
+    """Hook SGLang's setter through its hook registry. Raises WiringError (sglang-unsupported) on another release."""
     found = version("sglang")
     if found != SUPPORTED:
         raise WiringError(
-            "the embedding plugin does not know this release",
+            "the embedding plugin does not support this SGLang release",
+            code="sglang-unsupported",
             where="sglang",
             expected=SUPPORTED,
             found=found,

@@ -14,7 +14,6 @@ from wiring.bench.speedup_breakdown import BreakdownStep
 from wiring.capture.matching import SlotMatch
 from wiring.capture.served_accuracy import PairedDepth
 from wiring.diagnosis.verdict import Verdict
-from wiring.patch.fix_kinds import ApplyTo
 from wiring.server.arguments import ArgumentRow
 from wiring.workbook.check import Claim
 
@@ -118,7 +117,7 @@ class Patch(Concluding):
 
     chosen: str
     cures: tuple[CureRow, ...]
-    applied_to: ApplyTo = ApplyTo.SCRATCH
+    applied_to: str = "scratch"
     source_untouched: bool
     undone: bool
 

@@ -107,11 +107,15 @@ def draft_arm(
     draft: Path | None = None,
     speculation: Speculation | None = None,
     env: Mapping[str, str] | None = None,
+    sglang: Path | None = None,
     progress: Progress | None = None,
 ) -> Arm:
-    """EAGLE-3 with the profile's draft, or with a cured copy of it, or with another shape of speculation."""
+    """Return the arm of EAGLE-3 with the profile's draft or `draft`, and the profile's speculation or another.
+
+    `sglang`: a folder with a patched copy of the package, served instead of the installed one.
+    """
     url = case.profile.engine.url if draft is None and speculation is None else ""
-    spec = server_spec(case.profile, draft=draft or case.profile.draft, speculation=speculation, env=env)
+    spec = server_spec(case.profile, draft=draft or case.profile.draft, speculation=speculation, env=env, sglang=sglang)
     return Arm(name, _opener(case, url, spec, f"{step}-{name}", progress))
 
 

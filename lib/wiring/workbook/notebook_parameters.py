@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wiring.errors import WiringError
-from wiring.patch.fix_kinds import ApplyTo
 from wiring.workbook import notebook_files as files_notebook
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class Choices(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     measure: Literal["live", "recorded"] = "live"
-    apply_to: ApplyTo = ApplyTo.SCRATCH
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,20 @@ from statistics import median
 
 from wiring.bench.measurement import Measurement
 from wiring.engines.sglang import Speculation
-from wiring.patch import draft_copy
-from wiring.workbook.artefacts import CureRow
 from wiring.workbook.case import Case
+from wiring.workbook.fixes import applied, plan_for
 from wiring.workbook.live import CURED, PLAIN, Progress, draft_arm, measure_arms, plain_arm
 
 
-def measure_cured(case: Case, cure: CureRow, *, progress: Progress = print) -> Measurement:
-    """Benchmark plain, as served, and the draft under `cure`, on a copy that is removed afterwards."""
-    folder = case.scratch(f"draft-{cure.form}-benchmark")
-    patched = draft_copy.apply(case.profile.draft, cure, folder, case.profile.layout)
-    try:
-        cured = draft_arm(case, "05", CURED, draft=patched.folder, env=patched.environment, progress=progress)
-        arms = [plain_arm(case, "05", progress), draft_arm(case, "05", progress=progress), cured]
+def measure_cured(case: Case, form: str = "", *, progress: Progress = print) -> Measurement:
+    """Benchmark plain, as served, and the draft with the fix of this kind, on copies that are removed afterwards.
+
+    `form`: config, plugin or source; empty: the first of the plan. Raises WiringError (no-fix) where there is none.
+    """
+    with applied(case, plan_for(case).fix(form), "benchmark") as fix:
+        fixed = draft_arm(case, "05", CURED, draft=fix.draft, env=fix.environment, sglang=fix.sglang, progress=progress)
+        arms = [plain_arm(case, "05", progress), draft_arm(case, "05", progress=progress), fixed]
         return measure_arms(case, arms, progress=progress)
-    finally:
-        draft_copy.undo(patched.folder)
 
 
 def measure_round_costs(case: Case, *, progress: Progress = print) -> Measurement:

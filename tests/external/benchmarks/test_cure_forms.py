@@ -37,7 +37,7 @@ def trials(tmp_path_factory):
     draft = read_json(case.profile.draft / "config.json", "the draft's config")
     with ExitStack() as cures:
         arms = []
-        for cure in plan_for(case, target.raw, draft).cures:
+        for cure in plan_for(case, target.raw, draft).fixes:
             made = cures.enter_context(applied(case, cure))
             spec = server_spec(case.profile, draft=made.draft, env=made.environment, sglang=made.sglang)
             arms.append(Arm(str(cure.form), partial(start_server, case, spec, str(cure.form), print)))

@@ -1,6 +1,6 @@
-"""The source form of the cure on the releases themselves: planned, applied to a copy, compiled, run, undone.
+"""The source fix on the releases themselves: planned, written to a patched copy, compiled and run.
 
-The copy holds the modules that the edits and the runs read. What the patched code serves is found by running it, with
+The trees hold the modules that the edits and the runs read. What the patched code serves is found by running it, with
 the same stand-ins that hold the layer rules against the unpatched releases.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import compileall
 import hashlib
+import subprocess
 import zipfile
 from functools import cached_property
 from pathlib import Path
@@ -23,17 +24,8 @@ from server_start import KEY, default_calls, served
 from wheel_store import folder, wheel
 
 from wiring.errors import WiringError
-from wiring.patch.source import (
-    Refusal,
-    Standing,
-    apply,
-    find_tree,
-    needed_edits,
-    prepare,
-    status,
-    undo,
-    verify_static,
-)
+from wiring.patch.copies import copy_package
+from wiring.patch.source import Refusal, SglangTree, check_sites, find_tree, needed_edits, prepare
 
 pytestmark = [pytest.mark.releases, pytest.mark.timeout(1800)]
 
@@ -142,27 +134,28 @@ def layers_set(setter: ast.FunctionDef, ids: list[int] | None) -> list[int]:
     return list(model.model.layers_to_capture)
 
 
+def patched_copy(tree: SglangTree, family: str, folder: Path) -> SglangTree:
+    """Write the patched copy of `tree` to a folder, as `wiring patch apply` does."""
+    copy_package(prepare(tree, family), folder / "sglang")
+    return find_tree(folder)
+
+
 @pytest.fixture(scope="module", params=NEEDED)
 def patched(request, tmp_path_factory):
-    """One release before and after the patch, in two copies."""
+    """One release, and its patched copy."""
     version = request.param
-    before = unpack(version, tmp_path_factory.mktemp(f"before-{version}"))
-    after = unpack(version, tmp_path_factory.mktemp(f"after-{version}"))
-    tree = find_tree(after)
-    original = bytes_of(tree.package)
-    change = prepare(tree, DEEPSEEK)
-    assert bytes_of(tree.package) == original
-    apply(change)
+    original = find_tree(unpack(version, tmp_path_factory.mktemp(f"before-{version}")))
+    digests = bytes_of(original.package)
+    copy = patched_copy(original, DEEPSEEK, tmp_path_factory.mktemp(f"after-{version}"))
     yield SimpleNamespace(
         version=version,
-        tree=tree,
-        change=change,
         original=original,
-        before=Unpacked(before / "sglang", version),
-        after=Unpacked(tree.package, version),
+        copy=copy,
+        change=prepare(original, DEEPSEEK),
+        before=Unpacked(original.package, version),
+        after=Unpacked(copy.package, version),
     )
-    undo(tree)
-    assert bytes_of(tree.package) == original
+    assert bytes_of(original.package) == digests
 
 
 def test_there_are_30_id_lists():
@@ -170,22 +163,37 @@ def test_there_are_30_id_lists():
 
 
 def test_the_needed_sites_are_edited_and_no_others(patched):
-    assert patched.tree.version == patched.version
+    assert patched.copy.version == patched.version
     assert [edit.site.name for edit in patched.change.edits] == NEEDED[patched.version].split()
-    assert all(check.stands for check in verify_static(patched.tree, patched.change.edits))
-    assert not any(c.stands for c in verify_static(find_tree(patched.before.package), patched.change.edits))
-    edited = {edit.site.path for edit in patched.change.edits}
-    now = {path: digest for path, digest in bytes_of(patched.tree.package).items() if ".wiring-patch" not in path}
-    changed = {path for path in patched.original if now.get(path) != patched.original[path]}
-    assert changed == {str(patched.tree.package / path) for path in edited} and set(now) == set(patched.original)
+    assert all(check.stands for check in check_sites(patched.copy, patched.change.edits))
+    assert not any(check.stands for check in check_sites(patched.original, patched.change.edits))
+    now, before = (
+        {Path(path).relative_to(tree.package): digest for path, digest in bytes_of(tree.package).items()}
+        for tree in (patched.copy, patched.original)
+    )
+    assert now.keys() == before.keys()
+    changed = {path.as_posix() for path in now if now[path] != before[path]}
+    assert changed == {edit.site.path for edit in patched.change.edits}
+    assert changed == {path.as_posix() for path in now if not (patched.copy.package / path).is_symlink()}
 
 
 def test_the_patched_modules_compile(patched, tmp_path):
     for edit in patched.change.edits:
-        source = patched.tree.file(edit.site.path)
+        source = patched.copy.file(edit.site.path)
         copy = tmp_path / source.name
         copy.write_bytes(source.read_bytes())
         assert compileall.compile_file(copy, quiet=1, force=True)
+
+
+@pytest.mark.parametrize("tool", [("git", "apply"), ("patch", "-p1", "-s")], ids=["git", "patch"])
+def test_the_patch_gives_the_same_files_with_both_tools(patched, tmp_path, tool):
+    for file in patched.change.files:
+        copy = tmp_path / "sglang" / file.path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.before)
+    subprocess.run(tool, input=patched.change.patch().encode(), cwd=tmp_path, check=True, timeout=60)
+    for file in patched.change.files:
+        assert (tmp_path / "sglang" / file.path).read_bytes() == file.after
 
 
 def test_the_setter_reads_minus_one_as_the_embedding_and_the_rest_as_before(patched):
@@ -216,9 +224,8 @@ def test_without_minus_one_prefill_is_as_before_and_verify_is_as_prefill(patched
 
 
 def test_planned_again_there_is_nothing_to_do(patched):
-    again = prepare(patched.tree, DEEPSEEK)
-    assert again.nothing_to_do and len(again.edits) == len(patched.change.edits)
-    assert status(patched.tree).standing is Standing.APPLIED
+    again = prepare(patched.copy, DEEPSEEK)
+    assert again.diff() == again.patch() == "" and len(again.edits) == len(patched.change.edits)
 
 
 class InPlaceLayer:
@@ -263,10 +270,12 @@ def test_the_captured_embedding_is_not_overwritten(version, tmp_path):
     was = capture_with_torch(Unpacked(tree.package, version), [3, 31], states.clone())
     with pytest.raises(TypeError):
         capture_with_torch(Unpacked(tree.package, version), [0, 3, 31], states.clone())
-    apply(prepare(tree, DEEPSEEK))
+    copy = patched_copy(tree, DEEPSEEK, tmp_path / "copy")
     run = states.clone()
-    embedding, *others = capture_with_torch(Unpacked(tree.package, version), [0, 3, 31], run)
-    assert torch.equal(embedding, states) and not torch.equal(run, states)  # the control: the tensor itself is spoilt
+    embedding, *others = capture_with_torch(Unpacked(copy.package, version), [0, 3, 31], run)
+    assert torch.equal(embedding, states) and not torch.equal(
+        run, states
+    )  # the control: the tensor itself is overwritten
     assert all(torch.equal(a, b) for a, b in zip(others, was, strict=True))
     assert torch.equal(others[0], sum(_outputs(range(3), states), start=states))
 
@@ -281,10 +290,10 @@ def _outputs(indices, like: torch.Tensor):
 def test_ids_are_set_before_the_graphs_by_the_releases_own_statements(version, tmp_path):
     """What `initialize` and the graph runner do about ids and graphs, run in its order."""
     tree = find_tree(unpack(version, tmp_path))
-    assert ids_at_capture(Unpacked(tree.package, version), CASE) == [None]  # the disease
-    apply(prepare(tree, DEEPSEEK))
-    assert ids_at_capture(Unpacked(tree.package, version), CASE) == [CASE]
-    assert ids_at_capture(Unpacked(tree.package, version), None) == [None]
+    assert ids_at_capture(Unpacked(tree.package, version), CASE) == [None]  # Bug 2
+    copy = patched_copy(tree, DEEPSEEK, tmp_path / "copy")
+    assert ids_at_capture(Unpacked(copy.package, version), CASE) == [CASE]
+    assert ids_at_capture(Unpacked(copy.package, version), None) == [None]
 
 
 def ids_at_capture(release: Release, ids: list[int] | None) -> list:
@@ -331,20 +340,17 @@ def ids_at_capture(release: Release, ids: list[int] | None) -> list:
 @pytest.mark.parametrize("architecture", [name for name in captured_states.MODELS if name != DEEPSEEK])
 def test_other_families_serve_the_embedding_too(version, architecture, tmp_path):
     tree = find_tree(unpack(version, tmp_path))
-    original = bytes_of(tree.package)
     edits = needed_edits(tree, architecture)
     if isinstance(edits, Refusal):
         assert served(Unpacked(tree.package, version), architecture, 36, config(CASE), cuda_graphs=True)[0] is None
         with pytest.raises(WiringError):
             prepare(tree, architecture)
         return
-    apply(prepare(tree, architecture))
-    assert all(check.stands for check in verify_static(tree, edits))
+    copy = patched_copy(tree, architecture, tmp_path / "copy")
+    assert all(check.stands for check in check_sites(copy, edits))
     for cuda_graphs in (True, False):
-        ran = served(Unpacked(tree.package, version), architecture, 36, config(CASE), cuda_graphs=cuda_graphs)
+        ran = served(Unpacked(copy.package, version), architecture, 36, config(CASE), cuda_graphs=cuda_graphs)
         assert ran == ((0, 3, 31), (0, 3, 31), False)
-    undo(tree)
-    assert bytes_of(tree.package) == original
 
 
 @pytest.mark.parametrize("version", ["0.4.6", "0.5.4.post1"])

@@ -134,7 +134,7 @@ def simple_change(tree, extra: str = "patched = True\n") -> Change:
         return Edit(site, (), "a line at the end", transform)
 
     edits = tuple(edit(path) for path in FILES)
-    return Change(tree, edits, rewrite(tree, edits), {"wanted": [0, 3, 31]})
+    return Change(tree, edits, rewrite(tree, edits))
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -10,9 +10,9 @@ from wiring.engines.resolve import parse_engine
 from wiring.errors import WiringError
 from wiring.layers import Phase
 from wiring.lint import lint
-from wiring.patch import draft_copy
-from wiring.patch.fix_kinds import Form
-from wiring.patch.plan import plan_cures
+from wiring.patch.copies import apply_fix, config_digest
+from wiring.patch.fix_kinds import FixKind
+from wiring.patch.plan import plan_fixes
 from wiring.patch.source import find_tree
 
 TINY = Path(__file__).parents[3] / "data" / "tiny"
@@ -21,9 +21,8 @@ CONFIGS = [json.loads((TINY / part / "config.json").read_text()) for part in ("t
 
 
 def copy(form, folder):
-    plan = plan_cures("0.5.23", *CONFIGS, TRAINED, tree=find_tree())
-    (cure,) = [cure for cure in plan.cures if cure.form is form]
-    return draft_copy.apply(TINY / "draft", cure, folder, TRAINED).folder
+    fix = plan_fixes("0.5.23", *CONFIGS, TRAINED, tree=find_tree()).fix(form)
+    return apply_fix(TINY / "draft", fix, folder, TRAINED).draft
 
 
 def read(folder, engine="sglang==0.5.23", **more):
@@ -41,9 +40,9 @@ def told(result):
 @pytest.mark.parametrize(
     ("form", "assumes"),
     [
-        (Form.CONFIG, ""),
-        (Form.PLUGIN, "WIRING_EMBEDDING_ID=1"),
-        (Form.SOURCE, "wiring patch verify"),
+        (FixKind.CONFIG, ""),
+        (FixKind.PLUGIN, "WIRING_EMBEDDING_ID=1"),
+        (FixKind.SOURCE, "wiring patch verify"),
     ],
 )
 def test_a_cured_copy_lints_clean_and_says_what_its_server_must_be(tmp_path, form, assumes):
@@ -56,16 +55,16 @@ def test_a_cured_copy_lints_clean_and_says_what_its_server_must_be(tmp_path, for
 
 
 def test_the_record_is_whole(tmp_path):
-    record = read_copy_record(copy(Form.PLUGIN, tmp_path / "cured"))
+    record = read_copy_record(copy(FixKind.PLUGIN, tmp_path / "cured"))
     assert (record.form, record.ids, record.layout) == ("plugin", (-1, 2, 30), TRAINED)
     assert record.environment == {"WIRING_EMBEDDING_ID": "1"} and record.source == str((TINY / "draft").resolve())
-    assert record.source_config_sha256 == draft_copy.config_digest(TINY / "draft")
+    assert record.source_config_sha256 == config_digest(TINY / "draft")
     assert read_copy_record(TINY / "draft") is None
 
 
 def test_ids_that_were_changed_in_the_copy_are_served_by_the_rules_again(tmp_path):
     """Fed layers 3, 31 and 59, and known to be trained on the embedding, 3 and 31: that is an error, not a guess."""
-    folder = copy(Form.SOURCE, tmp_path / "cured")
+    folder = copy(FixKind.SOURCE, tmp_path / "cured")
     (folder / "config.json").write_text((TINY / "draft" / "config.json").read_text())
     result = read(folder)
     assert layouts(result) == {(3, 31, 59)} and told(result) == {(1, "error")}
@@ -73,7 +72,7 @@ def test_ids_that_were_changed_in_the_copy_are_served_by_the_rules_again(tmp_pat
 
 
 def test_a_copy_for_patched_files_on_an_engine_that_has_none(tmp_path):
-    folder = copy(Form.SOURCE, tmp_path / "cured")
+    folder = copy(FixKind.SOURCE, tmp_path / "cured")
     assert layouts(read(folder, "sglang==0.5.9")) == {TRAINED}  # which its edited files serve, graphs and all
     assert layouts(read(folder, "sglang==0.5.23", embedding_plugin=True)) == {TRAINED}
     assert TRAINED not in layouts(read(folder, "vllm"))
@@ -90,7 +89,7 @@ def test_without_a_record_the_trainers_numbering_is_assumed_and_a_difference_is_
 
 
 def test_an_older_record_holds_no_layout_and_a_spoilt_one_is_told(tmp_path):
-    folder = copy(Form.CONFIG, tmp_path / "cured")
+    folder = copy(FixKind.CONFIG, tmp_path / "cured")
     marker = folder / MARKER
     old = {
         key: value
@@ -117,7 +116,7 @@ def accuracy(wiring_call):
     return lambda draft, *more: wiring_call("accuracy", "--draft", draft, *asked, *more)
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", FixKind)
 def test_accuracy_takes_the_layout_that_a_copy_was_made_for(tmp_path, accuracy, form):
     status, out, _ = accuracy(copy(form, tmp_path / "cured"), "--json")
     found = json.loads(out)
@@ -127,7 +126,7 @@ def test_accuracy_takes_the_layout_that_a_copy_was_made_for(tmp_path, accuracy, 
 
 
 def test_accuracy_says_where_the_layout_comes_from_and_takes_what_is_said_before_it(tmp_path, accuracy):
-    folder = copy(Form.PLUGIN, tmp_path / "cured")
+    folder = copy(FixKind.PLUGIN, tmp_path / "cured")
     assert f"layout (0, 3, 31): the layout that this copy was made for, in {MARKER}\n" in accuracy(folder)[1]
     assert "layout (3, 31, 59): as asked\n" in accuracy(folder, "--layout", "3,31,59")[1]
 
@@ -135,7 +134,7 @@ def test_accuracy_says_where_the_layout_comes_from_and_takes_what_is_said_before
 def test_without_a_record_of_a_layout_that_fills_fc_accuracy_asks(tmp_path, accuracy):
     status, _, err = accuracy(TINY / "draft")
     assert status == 2 and "not certain" in err and "the draft records (4, 32, 60)" in err
-    marker = copy(Form.CONFIG, tmp_path / "cured") / MARKER
+    marker = copy(FixKind.CONFIG, tmp_path / "cured") / MARKER
     record = json.loads(marker.read_text())
     for layout, told in ((None, "the draft records (1, 4, 32)"), ([0, 3], "has 2 boundaries, fc takes 3 states")):
         marker.write_text(json.dumps(record | {"layout": layout}))

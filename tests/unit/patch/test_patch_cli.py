@@ -1,26 +1,29 @@
-"""`wiring patch` from the command line, on the tiny pair: the copy read again, and all of a cure or nothing of it."""
+"""`wiring patch` from the command line, on the tiny pair: everything is written to copies and read again."""
 
 import json
-import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from stand_in import FILES, contents, know_the_stand_in, write_tree
 from typer.testing import CliRunner
 
-from wiring.checkpoints.copy_record import MARKER
 from wiring.cli.app import app
 from wiring.errors import WiringError
-from wiring.patch.plan import plan_cures, source_change
-from wiring.patch.source import apply, status
-from wiring.patch.source.for_a_while import mark, take_back
+
+PAIR = Path(__file__).parents[3] / "data" / "tiny"
+
+
+def invoke(*words):
+    found = CliRunner().invoke(app, ["patch", *map(str, words)])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found.exit_code, found.stdout
 
 
 def call(*words):
-    found = CliRunner().invoke(app, ["patch", *map(str, words), "--json"])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, json.loads(found.stdout)
+    code, out = invoke(*words, "--json")
+    return code, json.loads(out)
 
 
 @pytest.fixture
@@ -31,83 +34,70 @@ def tree(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["config", "plugin"])
-def test_the_copy_is_read_again_and_sglangs_files_are_not_asked_for(tmp_path, form):
-    out = tmp_path / "cured"
+def test_the_copy_is_read_again_without_sglangs_files(tmp_path, form):
+    out = tmp_path / "fixed"
     assert call("apply", "--form", form, "--out", out)[0] == 0
     code, found = call("verify", "--out", out)
     assert code == 0 and list(found) == ["copy"] and all(row["stands"] for row in found["copy"])
+    assert call("status", "--out", out)[1]["record"]["form"] == form
     config = json.loads((out / "config.json").read_text())
     config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [3, 31, 59]
     (out / "config.json").write_text(json.dumps(config))
     code, found = call("verify", "--out", out)
     wrong = [row["what"] for row in found["copy"] if not row["stands"]]
     assert code == 2 and wrong == ["layer ids of the copy", "layout by the rules of SGLang 0.5.23"]
-    assert "layer ids of the copy" in found["error"]["message"]
+    assert found["error"]["code"] == "fix-incomplete"
     assert call("undo", "--out", out)[0] == 0 and not out.exists()
-    code, found = call("undo", "--out", out)  # as a second undo of SGLang's files, it has nothing to do
-    assert code == 0 and "nothing to undo" in found["done"][0]
+    assert call("undo", "--out", out)[0] == 0  # a second time there is nothing to do
+    assert call("status", "--out", out)[1]["standing"] == "none"
 
 
-def test_a_draft_that_changed_or_went_is_told(tmp_path):
-    pair = Path(__file__).parents[3] / "data" / "tiny"
-    draft, out = tmp_path / "draft", tmp_path / "cured"
+def test_a_draft_that_changed_or_is_gone_is_reported(tmp_path):
+    draft, out = tmp_path / "draft", tmp_path / "fixed"
     draft.mkdir()
     for name in ("config.json", "model.safetensors"):
-        (draft / name).write_bytes((pair / "draft" / name).read_bytes())
-    words = ("--target", pair / "target", "--draft", draft, "--layout", "0,3,31", "--out", out)
-    assert call("apply", *words)[0] == 0 and call("verify", "--out", out)[0] == 0
+        (draft / name).write_bytes((PAIR / "draft" / name).read_bytes())
+    words = ("--target", PAIR / "target", "--draft", draft, "--layout", "0,3,31", "--out", out)
+    assert call("apply", *words)[0] == 0
+    assert call("verify", "--target", PAIR / "target", "--out", out)[0] == 0
     (draft / "config.json").write_text((draft / "config.json").read_text() + "\n")
     (draft / "model.safetensors").unlink()
-    code, found = call("verify", "--out", out)
-    told = {row["what"]: row["text"] for row in found["copy"] if not row["stands"]}
-    assert code == 2 and set(told) == {"files of the draft that it links to", "config of the draft itself"}
-    assert "model.safetensors" in told["files of the draft that it links to"]
+    code, found = call("verify", "--target", PAIR / "target", "--out", out)
+    missing = {row["what"]: row["text"] for row in found["copy"] if not row["stands"]}
+    assert code == 2 and set(missing) == {"files of the draft that it links to", "config of the draft itself"}
+    assert "model.safetensors" in missing["files of the draft that it links to"]
 
 
-def test_the_source_form_is_read_again_at_every_site(tree, tmp_path):
-    before, out = contents(tree.package), tmp_path / "cured"
-    at = ("--sglang", tree.package)
+def test_the_source_fix_is_written_to_a_copy_and_read_again_at_every_site(tree, tmp_path):
+    before, out, at = contents(tree.package), tmp_path / "fixed", ("--sglang", tree.package)
     code, found = call("apply", *at, "--form", "source", "--out", out)
-    assert code == 0 and any("also without -1" in line for line in found["done"])
-    code, found = call("verify", *at, "--out", out)
+    assert code == 0 and found["form"] == "source"
+    assert any(f"PYTHONPATH={out}" in line and "sglang.launch_server" in line for line in found["done"])
+    code, found = call("verify", "--out", out)
     assert code == 0 and len(found["sites"]) == 5 and all(row["stands"] for row in found["sites"] + found["copy"])
-    assert len(call("verify", *at, "--layout", "3,31,50")[1]["sites"]) == 3  # without the embedding the graphs alone
-    assert "wiring patch undo" in " ".join(call("undo", *at, "--out", out)[1]["done"])  # the files are still edited
-    assert call("verify", *at)[0] == 0
-    assert call("undo", *at)[0] == 0 and contents(tree.package) == before
     code, found = call("verify", *at)
-    assert code == 2 and not any(row["stands"] for row in found["sites"]) and "missing: " in found["error"]["found"]
+    assert code == 2 and not any(row["stands"] for row in found["sites"])
+    (out / "sglang" / "srt/models/deepseek_v2.py").write_bytes(tree.file("srt/models/deepseek_v2.py").read_bytes())
+    assert len(call("verify", "--out", out)[1]["error"]["found"].split("; ")) == 2  # setter and capture
+    assert call("undo", "--out", out)[0] == 0 and not out.exists() and contents(tree.package) == before
 
 
-def test_where_the_copy_cannot_be_made_sglang_is_not_edited(tree, tmp_path):
+def test_the_patch_applied_by_hand_is_what_verify_expects(tree):
+    code, text = invoke("diff", "--sglang", tree.package, "--form", "source", "--patch")
+    assert code == 0 and text.startswith("diff --git a/sglang/srt/")
+    subprocess.run(["patch", "-p1", "-s"], input=text, text=True, cwd=tree.package.parent, check=True, timeout=60)
+    assert call("verify", "--sglang", tree.package)[0] == 0
+    with pytest.raises(WiringError) as error:
+        call("diff", "--sglang", tree.package, "--form", "config", "--patch")
+    assert error.value.code == "no-source-patch"
+
+
+@pytest.mark.parametrize("form", ["config", "source"])
+def test_a_destination_that_is_not_ours_is_refused_and_nothing_is_written(tree, tmp_path, form):
     mine, before = tmp_path / "mine", contents(tree.package)
     mine.mkdir()
-    with pytest.raises(WiringError, match="left alone"):
-        call("apply", "--sglang", tree.package, "--form", "source", "--out", mine)
-    assert contents(tree.package) == before and not list(mine.iterdir())
-    (tmp_path / "file").write_text("no folder")
-    with pytest.raises(WiringError, match="cannot be written"):  # which only shows when it is tried
-        call("apply", "--sglang", tree.package, "--form", "source", "--out", tmp_path / "file" / "cured")
-    assert contents(tree.package) == before
-
-
-def test_what_is_applied_to_stay_is_not_taken_for_a_killed_notebooks(tree, tmp_path):
-    pair = Path(__file__).parents[3] / "data" / "tiny"
-    configs = [json.loads((pair / part / "config.json").read_text()) for part in ("target", "draft")]
-    cure = plan_cures("0.5.23", *configs, (0, 3, 31), tree=tree).cures[-1]
-    left = mark("a test")
-    left["for_a_while"]["started"] -= 1000.0
-    apply(source_change(cure, tree, left))
-    assert call("apply", "--sglang", tree.package, "--form", "source", "--out", tmp_path / "cured")[0] == 0
-    assert take_back(tree) is False and "for_a_while" not in status(tree).record["plan"]
-    assert all(tree.file(path).read_text() != text for path, text in FILES.items())
-
-
-def test_what_killed_calls_left_beside_a_copy_is_removed(tmp_path):
-    out, gone = tmp_path / "cured", 2**22 + 1  # no process has such a number
-    for name in (f".cured.{gone}.new.tmp", f".cured.{gone}.old.tmp", f".cured.{os.getppid()}.new.tmp", ".cured.x.tmp"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / MARKER).write_text("{}")
-    assert call("apply", "--out", out)[0] == 0
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"cured", f".cured.{os.getppid()}.new.tmp", ".cured.x.tmp"}
+    for out, code in ((mine, "not-our-copy"), (None, "out-missing")):
+        with pytest.raises(WiringError) as error:
+            call("apply", "--sglang", tree.package, "--form", form, *(("--out", out) if out else ()))
+        assert error.value.code == code
+    assert contents(tree.package) == before and not list(mine.iterdir()) and set(FILES) <= set(before)

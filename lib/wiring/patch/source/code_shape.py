@@ -1,6 +1,6 @@
-"""The shape of a piece of code: what is left of it without comments, layout and annotations.
+"""Digests of the shape of a piece of code: its syntax tree without comments, layout and annotations.
 
-Known shapes are stored as digests, so that no code of SGLang lies in this repository. The digest is computed from the
+Known shapes are stored as digests, so that no code of SGLang is in this repository. The digest is computed from the
 syntax tree by field names, and not from `ast.dump` or `ast.unparse`, whose output differs between Python releases.
 """
 
@@ -13,12 +13,12 @@ from functools import lru_cache
 
 import libcst as cst
 
-# What says nothing about what the code does, or what only some Python releases fill in.
+# Fields without influence on what the code does, or filled in by some Python releases only.
 _IGNORED = frozenset({"ctx", "kind", "type_comment", "type_params", "annotation", "returns"})
 
 
 def digest(nodes: ast.AST | Iterable[ast.AST]) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of one node, or of several in their order."""
+    """Return twelve hexadecimal digits of the SHA-256 of one node, or of several in their order."""
     several = [nodes] if isinstance(nodes, ast.AST) else list(nodes)
     return hashlib.sha256(repr([_canonical(node) for node in several]).encode()).hexdigest()[:12]
 
@@ -33,7 +33,7 @@ def _canonical(value: object) -> object:
 
 
 def as_ast(node: cst.BaseStatement | cst.BaseSuite) -> ast.stmt:
-    """A libcst statement as the standard library reads it."""
+    """Convert a libcst statement to the standard library's syntax tree."""
     return ast.parse(cst.Module(body=[node]).code).body[0]
 
 

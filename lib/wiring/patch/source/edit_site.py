@@ -1,4 +1,4 @@
-"""What an edit is: where it goes, what came of it, and what it says where it does not know the code."""
+"""Data types of a source edit: its site, its result, and the refusal where the code is not known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Site:
 
 @dataclass(frozen=True)
 class EditResult:
-    """The file's text after an edit; `already_done` says that it was there before, and nothing changed."""
+    """The file's text after an edit; `already_done`: the edit was there before, and nothing changed."""
 
     new_text: str
     site: Site
@@ -36,7 +36,7 @@ class EditResult:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nothing is edited: `found` is the code at the site as it stands, in full."""
+    """Why nothing is edited; `found` is the code at the site, in full."""
 
     site: Site
     reason: str
@@ -58,29 +58,29 @@ class Edit:
 
 
 def read_text(source: bytes) -> tuple[str, str]:
-    """A module's text with its line ends as they are, and its encoding.
+    """Return a module's text with its line ends unchanged, and its encoding.
 
-    Raises SyntaxError or UnicodeDecodeError where the bytes are no Python source.
+    Raises SyntaxError or UnicodeDecodeError where the bytes are not Python source.
     """
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     return source.decode(encoding), encoding
 
 
 def parse(text: str, site: Site) -> cst.Module | Refusal:
-    """The module, or why it cannot be edited."""
+    """Return the module, or the refusal to edit it."""
     try:
         module = _parsed(text)
     except cst.ParserSyntaxError as error:
-        return Refusal(site, f"the file is not Python that can be read here ({error.message})")
-    return module or Refusal(site, "the file cannot be written again as it is")
+        return Refusal(site, f"the file is not Python that this Python can parse ({error.message})")
+    return module or Refusal(site, "libcst cannot reproduce the file byte for byte")
 
 
-@lru_cache(maxsize=4)  # several questions are asked of one file, whose reading takes a second; trees are never changed
+@lru_cache(maxsize=4)  # several edits read one file, which takes a second to parse; trees are never changed
 def _parsed(text: str) -> cst.Module | None:
     module = cst.parse_module(text)
     return module if module.code == text else None
 
 
 def shown(node: cst.CSTNode) -> str:
-    """A node's code, for a refusal."""
+    """Return a node's code, for a refusal."""
     return cst.Module(body=[]).code_for_node(node).strip("\r\n")

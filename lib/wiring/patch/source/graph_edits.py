@@ -1,9 +1,9 @@
-"""The second disease: up to SGLang 0.5.10.post1 verify under CUDA graphs serves the default layers.
+"""Bug 2: CUDA graphs ignore the draft's layer ids (up to SGLang 0.5.10.post1); verify serves the default layers.
 
 `CudaGraphRunner.__init__` (0.4.9 to 0.5.10.post1) and `ModelRunner._dummy_run` (from 0.5.6) call
 `set_eagle3_layers_to_capture()` without ids before the graphs are captured; the draft's ids come after. With the edits
-both calls get the draft's ids. From 0.5.8 on these stand in `ModelRunner.eagle_aux_hidden_state_layer_ids` in time;
-before, `ModelRunner.initialize` reads them into a local name after the graphs, and that statement is moved before them.
+both calls get the draft's ids. From 0.5.8 on `ModelRunner.eagle_aux_hidden_state_layer_ids` holds them in time; before,
+`ModelRunner.initialize` reads them into a local name after the graphs, and that statement is moved before them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _KEEP = f"{HELD} = {IDS}"
 
 
 def edit_graph_call(text: str, site: Site) -> EditResult | Refusal:
-    """`cuda_graph_runner.py`: the ids that the graphs of verify are captured with."""
+    """Edit `cuda_graph_runner.py`: capture the graphs of verify with the draft's ids."""
     return _edit_call(text, site, "CudaGraphRunner", "__init__", f"self.model_runner.{IDS}", GRAPH_CALLS)
 
 
 def edit_dummy_call(text: str, site: Site) -> EditResult | Refusal:
-    """`model_runner.py`: the ids that the warm-up of the kernels runs with."""
+    """Edit `model_runner.py`: run the warm-up of the kernels with the draft's ids."""
     return _edit_call(text, site, RUNNER, "_dummy_run", HELD, DUMMY_CALLS)
 
 
 def ids_stand_early(text: str, site: Site) -> bool | Refusal:
-    """Whether `ModelRunner.__init__` itself reads the draft's ids into an attribute before it calls `initialize`."""
+    """Return whether `ModelRunner.__init__` reads the draft's ids into an attribute before it calls `initialize`."""
     module = parse(text, site)
     if isinstance(module, Refusal):
         return module
@@ -53,7 +53,7 @@ def ids_stand_early(text: str, site: Site) -> bool | Refusal:
 
 
 def edit_order(text: str, site: Site) -> EditResult | Refusal:
-    """`model_runner.py` up to 0.5.7: the draft's ids are read, kept and set before the graphs are captured."""
+    """Edit `model_runner.py` up to 0.5.7: read, keep and set the draft's ids before the graphs are captured."""
     module = parse(text, site)
     if isinstance(module, Refusal):
         return module
@@ -94,19 +94,19 @@ def edit_order(text: str, site: Site) -> EditResult | Refusal:
 
 
 def calls_setter(text: str, class_name: str = "", method: str = "") -> bool:
-    """Whether a module calls the setter at all, or one method of a class of it does."""
+    """Return whether a module, or one method of one of its classes, calls the setter."""
     module = ast.parse(text)
     inside = [f for f in _methods(module, class_name) if f.name == method] if class_name else [module]
     return any(_calls(tree, SETTER) for tree in inside)
 
 
 def calls_without_ids(text: str) -> int:
-    """How many calls of the setter in a module give no ids."""
+    """Return the number of calls of the setter without ids in a module."""
     return sum(1 for call in _setter_calls(ast.parse(text)) if not call.args and not call.keywords)
 
 
 def has_method(text: str, class_name: str, name: str) -> bool:
-    """Whether a class at the top of a module has a method of its own."""
+    """Return whether a top-level class of a module defines a method."""
     return any(method.name == name for method in _methods(ast.parse(text), class_name))
 
 

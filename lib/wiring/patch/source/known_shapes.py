@@ -1,6 +1,6 @@
-"""The shapes of SGLang's code that an edit is known to be right for, as digests (`shape.digest`), with their releases.
+"""Shapes of SGLang's code that an edit is known to be right for, as digests (`code_shape.digest`), with their releases.
 
-Read from the wheels of 53 releases, 0.4.6 to 0.5.23; `make releases` holds every wheel of the test group against them.
+Read from the wheels of 53 releases, 0.4.6 to 0.5.23; `make releases` compares every wheel of the test group with them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Capture(Enum):
 
 @dataclass(frozen=True)
 class Family:
-    """Where a model family's setter and forward stand: module (`srt/models/<module>.py`) and class.
+    """Where a model family's setter and forward are: module (`srt/models/<module>.py`) and class.
 
     `without_setter` names the family whose code this one inherits in the releases in which it has no setter of its own.
     """

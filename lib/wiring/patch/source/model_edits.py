@@ -1,13 +1,13 @@
-"""The two edits of a model's file: the setter learns the id -1, and the loop captures the embedding.
+"""The two edits of a model's file: the setter accepts the id -1, and the layer loop captures the embedding.
 
 The setter (SGLang 0.5.13 on, `deepseek_v2.py` and `glm4_moe_lite.py`) takes ids as boundaries unless the first is 1;
 with the edit an id -1 among them also makes every id an output id, so that [-1, 2, 30] serves (0, 3, 31).
 
-The loop (SGLang up to 0.5.20 by family) adds `hidden_states + residual`, and before layer 0 there is no residual. With
-the edit it takes the hidden states there, as a clone: layer 0 makes this very tensor the residual, and the fused norms
+The loop (SGLang up to 0.5.20, by family) captures `hidden_states + residual`, and before layer 0 there is no residual.
+With the edit it captures a clone of the hidden states there: layer 0 makes this tensor the residual, and the norms
 of all later layers add to it in place.
 
-Both are pure functions from a file's text to its new text, by syntax tree; formatting and comments stay.
+Both are pure functions from text to text, by syntax tree; formatting and comments are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wiring.patch.source.edit_site import EditResult, Refusal, Site, parse, show
 from wiring.patch.source.known_shapes import CAPTURES, MARKING, SETTERS, Capture, Rule
 
 SETTER = "set_eagle3_layers_to_capture"
-UNKNOWN = "the code has no shape that is known here, so nothing is edited"
+UNKNOWN = "this code is not one of the known shapes"
 NOTE = "# eagle3-wiring:"
 
 _FIRST_IS_ONE = "layer_ids and layer_ids[0] == 1"
@@ -34,7 +34,7 @@ _CLONE = "aux_hidden_states.append(hidden_states.clone())"
 
 @dataclass(frozen=True)
 class SetterKind:
-    """How a setter reads ids; whether it is edited already; whether it marks layers one by one (`known.MARKING`)."""
+    """How a setter reads ids; whether it is edited already; whether it marks layers singly (`known_shapes.MARKING`)."""
 
     rule: Rule
     done: bool
@@ -42,7 +42,7 @@ class SetterKind:
 
 
 def setter_kind(text: str, site: Site, class_name: str) -> SetterKind | Refusal:
-    """How a class's setter reads layer ids."""
+    """Return how a class's setter reads layer ids."""
     found = _method(text, site, class_name, SETTER)
     if isinstance(found, Refusal):
         return found
@@ -55,7 +55,7 @@ def setter_kind(text: str, site: Site, class_name: str) -> SetterKind | Refusal:
 
 
 def edit_setter(text: str, site: Site, class_name: str) -> EditResult | Refusal:
-    """Teach a setter of rule FIRST_IS_ONE the id -1; a config without -1 takes the branch that it took before."""
+    """Add the id -1 to a setter of rule FIRST_IS_ONE; a config without -1 takes the same branch as before."""
     kind = setter_kind(text, site, class_name)
     if isinstance(kind, Refusal):
         return kind
@@ -68,12 +68,12 @@ def edit_setter(text: str, site: Site, class_name: str) -> EditResult | Refusal:
 
 
 def capture_kind(text: str, site: Site, class_name: str) -> tuple[Capture, bool] | Refusal:
-    """What a model's forward does when boundary 0 is asked for, and whether it is edited already."""
+    """Return what a model's forward does when boundary 0 is requested, and whether it is edited already."""
     found = _method(text, site, class_name, "forward")
     if isinstance(found, Refusal):
         return found
     _, method = found
-    # Counted as a whole: a loop that is edited only in part has no known shape.
+    # The method as a whole: a partly edited loop has no known shape.
     whole, done = _unpatched(as_ast(method), _CaptureBack())
     statements = capturing(whole)
     kind = CAPTURES.get(digest(statements))
@@ -84,7 +84,7 @@ def capture_kind(text: str, site: Site, class_name: str) -> tuple[Capture, bool]
 
 
 def capturing(forward: ast.FunctionDef) -> list[ast.stmt]:
-    """The statements of a forward's body that have to do with captured layers: the shape that is compared."""
+    """Return the statements of a forward's body that concern captured layers: the shape that is compared."""
     names = {"layers_to_capture", "aux_hidden_states"}
     return [
         statement
@@ -95,7 +95,7 @@ def capturing(forward: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def edit_capture(text: str, site: Site, class_name: str) -> EditResult | Refusal:
-    """Make a loop capture the embedding as a clone where there is no residual yet."""
+    """Make a loop capture a clone of the embedding where there is no residual yet."""
     known = capture_kind(text, site, class_name)
     if isinstance(known, Refusal):
         return known
@@ -119,7 +119,7 @@ def _method(text: str, site: Site, class_name: str, name: str) -> tuple[cst.Modu
 
 
 def _unpatched(tree: ast.AST, back: _Back) -> tuple[ast.AST, int]:
-    """The tree as it was before our edit, and how many places of it were edited."""
+    """Return the tree without our edit, and the number of edited places."""
     return back.visit(tree), back.count
 
 

@@ -1,7 +1,7 @@
-"""Which edits a tree needs so that a draft's id -1 is served as the embedding in every phase.
+"""Determine the edits that a tree needs to serve a draft's id -1 as the embedding in every phase.
 
-The answer comes from the code that is there, not from the release's number: a backport or a build from a branch is
-read like any other, and code of an unknown shape is refused.
+The answer comes from the code, not from the release's number: a backport or a build from a branch is read like any
+other, and code of an unknown shape is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DUMMY_REASON = "the warm-up does not set the default layers"
 
 @dataclass(frozen=True)
 class Rewritten:
-    """One file before and after the edits in it, and which of them were there before."""
+    """One file before and after its edits, and the sites that were edited before."""
 
     path: str
     before: bytes
@@ -51,11 +51,11 @@ class Rewritten:
 
 
 def needed_edits(tree: SglangTree, family: str) -> tuple[Edit, ...] | Refusal:
-    """The edits that make this tree serve a draft's id -1 as the embedding in prefill, verify and draft-extend.
+    """Return the edits that make this tree serve a draft's id -1 as the embedding in all phases.
 
-    `family` is a model family of `wiring.engines.sglang_layers`, or an architecture as a config.json names it. Edits that
-    stand already are among them; `rewrite` finds them done. Empty: the tree serves -1 as it is. A `Refusal` names the
-    site and shows the code that was found there; then nothing is to be edited at all.
+    `family` is a model family of `wiring.engines.sglang_layers`, or an architecture as a config.json names it. Edits
+    that are done already are included; `rewrite` leaves them. Empty: the tree serves -1 unedited. A `Refusal` names
+    the site and the code found there; then nothing is edited.
     """
     name = family
     if family in ARCHITECTURES:
@@ -67,7 +67,9 @@ def needed_edits(tree: SglangTree, family: str) -> tuple[Edit, ...] | Refusal:
     known = FAMILIES.get(name)
     if known is None:
         families = ", ".join(sorted(FAMILIES))
-        return Refusal(Site("setter", "srt/models", name), f"source edits are known for {families} alone")
+        return Refusal(
+            Site("setter", "srt/models", name), f"source edits are known for these families only: {families}"
+        )
     if known.without_setter and not _has_setter(tree, *known.setter):
         known = FAMILIES[known.without_setter]
     edits: list[Edit] = []
@@ -81,7 +83,7 @@ def needed_edits(tree: SglangTree, family: str) -> tuple[Edit, ...] | Refusal:
 
 
 def rewrite(tree: SglangTree, edits: Sequence[Edit]) -> tuple[Rewritten, ...] | Refusal:
-    """Every file that these edits touch, before and after; nothing is written. All edits or a refusal, never a part."""
+    """Return every file of these edits before and after, or a refusal; nothing is written."""
     files: dict[str, list[Edit]] = {}
     for edit in edits:
         files.setdefault(edit.site.path, []).append(edit)
@@ -102,13 +104,13 @@ def rewrite(tree: SglangTree, edits: Sequence[Edit]) -> tuple[Rewritten, ...] | 
         try:
             compile(after, path, "exec", dont_inherit=True)
         except SyntaxError as error:
-            return Refusal(several[0].site, f"the edited file would be no Python ({error})")
+            return Refusal(several[0].site, f"the edited file would not be valid Python ({error})")
         rewritten.append(Rewritten(path, before, after, tuple(done)))
     return tuple(rewritten)
 
 
 def _model_edits(tree: SglangTree, family: Family) -> list[Edit] | Refusal:
-    """The edits of a model's own files: its setter, and the forward that captures."""
+    """Return the edits of a model's files: its setter, and the forward that captures."""
     module, owner = family.setter
     site = _setter_site(module, owner)
     source = _source(tree, site)
@@ -135,7 +137,7 @@ def _model_edits(tree: SglangTree, family: Family) -> list[Edit] | Refusal:
 
 
 def _graph_edits(tree: SglangTree) -> list[Edit] | Refusal:
-    """The edits of the second disease; none where no code sets the default layers before the graphs."""
+    """Return the edits against Bug 2; none where no code sets the default layers before the graphs."""
     graph = Site("graph", GRAPH_RUNNER, "CudaGraphRunner.__init__")
     order = Site("order", MODEL_RUNNER, f"{RUNNER}.initialize")
     dummy = Site("dummy", MODEL_RUNNER, f"{RUNNER}._dummy_run")
@@ -162,7 +164,7 @@ def _graph_edits(tree: SglangTree) -> list[Edit] | Refusal:
 
 
 def _stray_call(tree: SglangTree, edits: Sequence[Edit]) -> Refusal | None:
-    """A module of the runners that sets the default layers in a place that none of the edits reaches."""
+    """Return a refusal where a runner sets the default layers at a place that no edit covers."""
     for path in sorted((tree.package / "srt/model_executor").glob("*.py")):
         site = Site("graph", f"srt/model_executor/{path.name}", SETTER)
         source = _source(tree, site)
@@ -185,7 +187,7 @@ def _has_setter(tree: SglangTree, module: str, owner: str) -> bool:
 
 
 def _source(tree: SglangTree, site: Site) -> tuple[bytes, str, str] | Refusal:
-    """A file's bytes, text and encoding."""
+    """Return a file's bytes, text and encoding."""
     try:
         data = tree.file(site.path).read_bytes()
         return data, *read_text(data)

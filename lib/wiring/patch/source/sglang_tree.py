@@ -18,9 +18,9 @@ PACKAGE = "sglang"
 
 @dataclass(frozen=True)
 class SglangTree:
-    """A package folder `sglang`, symbolic links resolved, and the release that its own files name (None: not said).
+    """A package folder `sglang`, symbolic links resolved, and the release that its own files name (None: none).
 
-    `given` is the path as the caller gave it; `installed` says that `import sglang` in this Python reads this folder.
+    `given` is the path as the caller gave it; `installed`: `import sglang` in this Python reads this folder.
     """
 
     package: Path
@@ -29,7 +29,7 @@ class SglangTree:
     installed: bool = False
 
     def file(self, relative: str) -> Path:
-        """The real file behind a path relative to the package: a link is followed, so that it stays one."""
+        """Return the real file of a path relative to the package; a symbolic link is followed."""
         return (self.package / relative).resolve()
 
     def __str__(self) -> str:
@@ -37,16 +37,19 @@ class SglangTree:
 
 
 def find_tree(path: str | Path | None = None) -> SglangTree:
-    """The tree at `path`: the package `sglang`, a folder that holds it (site-packages, a checkout or its `python/`, an
-    unpacked wheel), or one whose `.pth` file leads to an editable install. None: what `import sglang` would read.
+    """Return the package `sglang` at `path`; None: what `import sglang` would read.
 
-    Raises WiringError where there is none, and for a wheel that is still packed.
+    `path` is the package, a folder that holds it (site-packages, a checkout or its `python/`, an unpacked wheel), or a
+    site-packages with an editable install.
+
+    Raises WiringError: sglang-not-installed, sglang-not-found, sglang-packed.
     """
     installed = _installed_package()
     if path is None:
         if installed is None:
             raise WiringError(
                 "SGLang is not installed in this environment",
+                code="sglang-not-installed",
                 where=PACKAGE,
                 remedy="Install it, or name the folder that holds the package sglang",
             )
@@ -57,7 +60,11 @@ def find_tree(path: str | Path | None = None) -> SglangTree:
     if not package.is_dir():
         _refuse_packed(package)
         raise WiringError(
-            "not a folder", where=package, expected="the package sglang as files", remedy="Unpack or reinstall SGLang"
+            "not a folder",
+            code="sglang-not-found",
+            where=package,
+            expected="the package sglang as files",
+            remedy="Unpack or reinstall SGLang",
         )
     package = package.resolve()
     ours = installed is not None and installed.resolve() == package
@@ -68,7 +75,7 @@ def _installed_package() -> Path | None:
     # For a name without a dot find_spec imports nothing; editable installs answer through their own finder.
     try:
         spec = importlib.util.find_spec(PACKAGE)
-    except ValueError:  # a module of this name without a spec stands in sys.modules
+    except ValueError:  # sys.modules holds a module of this name without a spec
         return None
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -80,6 +87,7 @@ def _package_at(given: Path) -> Path:
     if not given.exists():
         raise WiringError(
             "there is no such folder",
+            code="sglang-not-found",
             where=given,
             expected="a folder that holds the package sglang",
             remedy="Check the path",
@@ -90,6 +98,7 @@ def _package_at(given: Path) -> Path:
             return candidate
     raise WiringError(
         "the package sglang is not here",
+        code="sglang-not-found",
         where=given,
         expected="sglang/srt, python/sglang/srt, or the package itself",
         found="a file" if given.is_file() else "none of these",
@@ -101,7 +110,8 @@ def _refuse_packed(path: Path) -> None:
     packed = next((p for p in (path, *path.parents) if p.is_file()), None)
     if packed is not None and zipfile.is_zipfile(packed):
         raise WiringError(
-            "this wheel is a zip file, whose members cannot be edited in place",
+            "this wheel is a zip file",
+            code="sglang-packed",
             where=packed,
             expected="a folder",
             found="a zip file",
@@ -110,7 +120,7 @@ def _refuse_packed(path: Path) -> None:
 
 
 def _editable(site_packages: Path) -> list[Path]:
-    """Where the `.pth` files and the finder modules of an editable install of SGLang lead."""
+    """Return the folders that the `.pth` files and finder modules of an editable install of SGLang name."""
     if not site_packages.is_dir():
         return []
     found = []
@@ -130,7 +140,7 @@ def _version(package: Path, given: Path) -> str | None:
         if isinstance(version, str):
             return version
     for folder in (package.parent, given):
-        # An upgrade that went wrong can leave two; then neither is believed.
+        # A failed upgrade can leave two; then neither is used.
         names = list(folder.glob("sglang-*.dist-info/METADATA")) if folder.is_dir() else []
         if len(names) == 1:
             found = re.search(r"^Version:\s*(\S+)", names[0].read_text(encoding="utf-8", errors="replace"), re.M)
@@ -147,7 +157,7 @@ def _version(package: Path, given: Path) -> str | None:
 
 
 def _literal(path: Path, name: str) -> object:
-    """The literal that is assigned to `name` at the top of a module; None where there is none."""
+    """Return the literal that is assigned to `name` at the top of a module; None where there is none."""
     try:
         statements = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
