@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,13 @@ from wiring.checkpoints.target_files import read_target_config
 from wiring.checkpoints.tensor_files import read_json
 from wiring.errors import WiringError
 from wiring.figures.fragments import side_by_side
-from wiring.patch import draft_copy
-from wiring.patch.copy_check import verify_copy
-from wiring.patch.fix_kinds import Form, with_ids
-from wiring.patch.plan import Cure, CurePlan, source_change
-from wiring.patch.source import SglangTree, find_tree, verify_static
+from wiring.patch.copies import AppliedFix, check_destination, source_change, verify_copy
+from wiring.patch.fix_kinds import FixKind, with_ids
+from wiring.patch.plan import Fix, FixPlan
+from wiring.patch.source import SglangTree, check_sites, find_tree
 from wiring.server.server_spec import server_command
 from wiring.workbook.case import Case
-from wiring.workbook.fixes import Applied, applied, digests
+from wiring.workbook.fixes import applied, digests
 from wiring.workbook.live import server_spec
 
 STEPS = ("plan", "apply", "prove", "undo")
@@ -42,26 +40,26 @@ class Step:
 class PatchSession:
     """The fixes of one plan for the SGLang at `tree`; `steps` by name, in order."""
 
-    def __init__(self, case: Case, plan: CurePlan, tree: SglangTree):
+    def __init__(self, case: Case, plan: FixPlan, tree: SglangTree):
         self.case, self.plan, self._tree = case, plan, tree
         self._stack = ExitStack()
-        self._applied: tuple[Cure, Applied] | None = None
+        self._applied: tuple[Fix, AppliedFix] | None = None
         self._digests: dict[str, str] = {}  # of the user's files, before the fix was applied
         self.steps = {name: Step(name) for name in STEPS}
         forms = ", ".join(self.forms) or "none"
         self._set("plan", "done", f"fixes for SGLang {plan.version}, least invasive first: {forms}. {plan.advice}")
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> tuple[FixKind, ...]:
         """The kinds of fix in the plan."""
-        return tuple(fix.form for fix in self.plan.cures)
+        return tuple(fix.form for fix in self.plan.fixes)
 
     @property
     def applied(self) -> bool:
         """Whether a fix is applied now."""
         return self._applied is not None
 
-    def diff(self, form: Form) -> str:
+    def diff(self, form: FixKind) -> str:
         """Return the whole change side by side, as HTML; writes nothing."""
         fix = self._planned(form)
         config = read_json(self.case.profile.draft / "config.json", "the draft's config")
@@ -76,34 +74,32 @@ class PatchSession:
                 changes.append((*texts, f"sglang/{file.path}"))
         return "\n".join(side_by_side(*change) for change in changes)
 
-    def question(self, form: Form, folder: str) -> str:
+    def question(self, form: FixKind, folder: str) -> str:
         """Return the question to confirm before `apply` writes to `folder`; writes nothing.
 
         Raises WiringError if another fix is applied, and if `folder` is empty or cannot take the copies.
         """
         fix, goal = self._ready(form), Path(folder).expanduser().absolute()
-        if not folder or (goal.exists() and (not goal.is_dir() or any(goal.iterdir()))):
-            expected = "an empty or a new folder"
+        if not folder or goal.exists():
+            expected = "a new folder"
             raise WiringError("no folder for the copies", code="copy-folder-not-free", where=folder, expected=expected)
-        draft_copy.check_goal(self.case.profile.draft, goal / "draft")
-        paths = [goal / "draft", *([goal / "sglang"] if fix.edits else [])]
+        check_destination(self.case.profile.draft, goal)
+        paths = [goal / "draft", goal / "sglang"] if fix.edits else [goal]
         listed = "\n".join(f"  {path}" for path in paths)
         return f"This writes outside the run folder:\n{listed}\nUndo removes the copies. The originals do not change. Go on?"
 
-    def apply(self, form: Form, folder: str = "") -> None:
+    def apply(self, form: FixKind, folder: str = "") -> None:
         """Write the fixed copy of the draft, and for the source form a patched copy of SGLang.
 
         They go to the run folder or to `folder`. Raises WiringError if another fix is applied, and as `applied` does.
         """
         fix = self._ready(form)
         goal = Path(folder).expanduser().absolute() if folder else self.case.scratch("panel")
-        if not folder:
-            shutil.rmtree(goal, ignore_errors=True)  # left over from a killed kernel
-        self._digests = digests(self.case, self.plan.cures, self._tree)
+        self._digests = digests(self.case, self.plan.fixes, self._tree)
         made = self._stack.enter_context(applied(self.case, fix, tree=self._tree, folder=goal))
         self._applied = fix, made
         lines = [f"{form}: {', '.join(map(str, made.copies))}"]
-        lines += [f"start its server with {name}={value}" for name, value in sorted(made.environment.items())]
+        lines.append(f"start the server with {made.start_line}")
         self._set("apply", "done", "\n".join(lines))
         for name in ("prove", "undo"):
             self._set(name, "not yet", "")
@@ -114,10 +110,10 @@ class PatchSession:
         Raises WiringError if nothing is applied.
         """
         fix, made = self._current()
-        _, checks = verify_copy(made.draft, self.plan.version, read_target_config(self.case.profile.target).raw)
+        _, checks = verify_copy(made.folder, self.plan.version, read_target_config(self.case.profile.target).raw)
         found = [(check.stands, f"{check.what}: {check.text}") for check in checks]
         if made.sglang is not None:
-            sites = verify_static(find_tree(made.sglang), fix.edits)
+            sites = check_sites(find_tree(made.sglang), fix.edits)
             found += [(site.stands, f"{site.site}: {site.text}") for site in sites]
         lines = [f"{'present' if passed else 'MISSING'}: {text}" for passed, text in found]
         passed = all(passed for passed, _ in found)
@@ -134,26 +130,26 @@ class PatchSession:
         self._applied = None
         for step in (self.steps["apply"], self.steps["prove"]):
             self._set(step.name, step.state, f"{fix.form}: undone" if step.text else "")
-        same = digests(self.case, self.plan.cures, self._tree) == self._digests
+        same = digests(self.case, self.plan.fixes, self._tree) == self._digests
         lines = [f"removed {path}" for path in made.copies]
         lines.append(f"draft and installed SGLang {'are byte for byte the same' if same else 'DIFFER from before'}")
         self._set("undo", "done" if same else "failed", "\n".join(lines))
 
-    def _planned(self, form: Form) -> Cure:
-        return next(fix for fix in self.plan.cures if fix.form == form)
+    def _planned(self, form: FixKind) -> Fix:
+        return self.plan.fix(form)
 
-    def _ready(self, form: Form) -> Cure:
+    def _ready(self, form: FixKind) -> Fix:
         if self._applied is not None:
             where = self._applied[0].form
             raise WiringError("another fix is applied", code="fix-applied", where=where, remedy="Undo it first")
         return self._planned(form)
 
-    def _current(self) -> tuple[Cure, Applied]:
+    def _current(self) -> tuple[Fix, AppliedFix]:
         if self._applied is None:
             raise WiringError("no fix is applied", code="no-fix-applied", where="patch", remedy="Apply a fix first")
         return self._applied
 
-    def _server_command(self, made: Applied) -> str:
+    def _server_command(self, made: AppliedFix) -> str:
         """Return how to prove the fix in a server, with the command that serves these copies."""
         spec = server_spec(self.case.profile, draft=made.draft, env=made.environment, sglang=made.sglang)
         words = [f"{name}={value}" for name, value in sorted(spec.env.items())]

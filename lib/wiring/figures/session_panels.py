@@ -9,7 +9,7 @@ from wiring.figures.panel_controls import WIDE, connect, put, run_action
 from wiring.figures.patch_session import PatchSession
 from wiring.figures.plot_template import BLUE, INK, RED
 from wiring.figures.server_session import ServerSession
-from wiring.patch.fix_kinds import Form
+from wiring.patch.fix_kinds import FixKind
 
 _CLOCK_MS = 2000
 _PATCH_NOTE = (
@@ -87,7 +87,7 @@ def patch_panel(session: PatchSession) -> ipywidgets.VBox:
     form = ipywidgets.ToggleButtons(options=[(str(one), one) for one in session.forms], description="form")
     places = [("a copy in the run folder", False), ("outside the run folder (asks first)", True)]
     where = ipywidgets.Dropdown(options=places, description="apply to", layout=WIDE)
-    folder = ipywidgets.Text(description="copy in", placeholder="an empty or new folder", layout=WIDE)
+    folder = ipywidgets.Text(description="copy in", placeholder="a new folder", layout=WIDE)
     apply, prove, undo = (ipywidgets.Button(description=text) for text in ("Apply", "Prove", "Undo"))
     yes = ipywidgets.Button(description="Yes, write these", button_style="danger")
     no = ipywidgets.Button(description="No")
@@ -104,7 +104,7 @@ def patch_panel(session: PatchSession) -> ipywidgets.VBox:
 
     def write_copies(to: str = "") -> None:
         pending.clear()
-        error.value = note("copying SGLang takes some seconds ..." if form.value is Form.SOURCE else "copying ...")
+        error.value = note("copying SGLang takes some seconds ..." if form.value is FixKind.SOURCE else "copying ...")
         session.apply(form.value, to)
         error.value = ""
 

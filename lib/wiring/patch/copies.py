@@ -40,6 +40,11 @@ class AppliedFix:
     checks: tuple[SiteCheck, ...] = ()
 
     @property
+    def copies(self) -> tuple[Path, ...]:
+        """Return the copies: of the draft, and of the package for the source kind."""
+        return (self.draft,) if self.sglang is None else (self.draft, self.sglang / "sglang")
+
+    @property
     def start_line(self) -> str:
         """Return the start of the command line of a server with this fix."""
         variables = {**self.environment, **({"PYTHONPATH": str(self.sglang)} if self.sglang else {})}

@@ -15,7 +15,7 @@ from wiring.checkpoints.atomic import write_text
 from wiring.checkpoints.target_files import read_target_config
 from wiring.checkpoints.tensor_files import read_json
 from wiring.engines.sglang import SUPPORTED
-from wiring.patch.plan import plan_cures
+from wiring.patch.plan import plan_fixes
 from wiring.workbook.case import open_case
 from wiring.workbook.progress import say
 
@@ -30,7 +30,7 @@ def sweep(folder):
     twice = case.profile.benchmark.model_copy(update={"repeats": 2})
     case = replace(case, profile=case.profile.model_copy(update={"benchmark": twice}))
     config = read_json(case.profile.draft / "config.json", "the draft's config")
-    fix = plan_cures(SUPPORTED, read_target_config(case.profile.target).raw, config, case.profile.layout).cures[0]
+    fix = plan_fixes(SUPPORTED, read_target_config(case.profile.target).raw, config, case.profile.layout).fixes[0]
     runs = measure_sweep(case, fix, prompts=6, progress=say)
     write_text(folder / "sweep.json", json.dumps({"runs": [r.model_dump(mode="json") for r in runs]}) + "\n")
     return runs

@@ -16,7 +16,8 @@ from wiring.bench.measurement import Measurement, Trial
 from wiring.bench.round_cost import RoundCostModel, fit_rounds, measured_round_cost
 from wiring.bench.tuning import Workload, chain_marginals, overshoot, speedup
 from wiring.engines.sglang import Speculation
-from wiring.patch import draft_copy
+from wiring.patch.copies import apply_fix, remove_copy
+from wiring.patch.plan import Fix
 from wiring.workbook.case import Case
 from wiring.workbook.live import PLAIN, Progress, draft_arm, measure_arms, plain_arm
 
@@ -52,7 +53,7 @@ def arm_name(steps: int) -> str:
 
 def measure_sweep(
     case: Case,
-    fix: draft_copy.DraftChange,
+    fix: Fix,
     chains: Sequence[int] = (*FIT, *HELD_OUT),
     *,
     prompts: int | None = None,
@@ -60,7 +61,7 @@ def measure_sweep(
     progress: Progress = print,
 ) -> tuple[Measurement, ...]:
     """Measure the draft with `fix` applied at every chain length; each run has plain decoding and `at_once` chains."""
-    patched = draft_copy.apply(case.profile.draft, fix, case.scratch("draft-sweep"), case.profile.layout)
+    patched = apply_fix(case.profile.draft, fix, case.scratch("draft-sweep"), case.profile.layout)
 
     def arm(steps: int) -> Arm:
         options = dict(draft=patched.folder, env=patched.environment, progress=progress)
@@ -73,7 +74,7 @@ def measure_sweep(
             runs.append(measure_arms(case, arms, prompts=prompts, closing=2, progress=progress))
         return tuple(runs)
     finally:
-        draft_copy.undo(patched.folder)
+        remove_copy(patched.folder)
 
 
 def check_sweep(runs: Sequence[Measurement]) -> tuple[RoundCostModel, list[SweepRow]]:

@@ -103,7 +103,7 @@ def test_every_chain_is_served_from_one_patched_copy_that_is_removed(monkeypatch
 
     monkeypatch.setattr(sweep, "measure_arms", record)
     monkeypatch.setattr("wiring.workbook.live.start_server", lambda case, spec, name, progress, wait: spec)
-    fix = SimpleNamespace(form="config", ids=(0, 3, 31), environment={"A": "1"})
+    fix = SimpleNamespace(form="config", ids=(0, 3, 31), environment={"A": "1"}, edits=())
     assert sweep.measure_sweep(case, fix, (2, 3, 4), at_once=2, progress=lambda text: None) == ("measured",) * 2
     assert runs == [["plain", sweep.arm_name(2), sweep.arm_name(3)], ["plain", sweep.arm_name(4)]]
     assert [spec.speculation.draft_tokens for spec in specs] == [3, 4, 5]

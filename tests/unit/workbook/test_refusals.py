@@ -6,8 +6,7 @@ import pytest
 from papermill import inspect_notebook
 
 from wiring.errors import WiringError
-from wiring.workbook.notebook_parameters import Choices, Parameter, check_value, parse_value, read_parameters
-from wiring.workbook.workbook_run import NOTEBOOKS, parse_overrides
+from wiring.workbook.notebook_parameters import Parameter, check_value, parse_value, read_parameters
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def test_a_timeout_must_be_seconds(toy, seconds):
 
 @pytest.mark.parametrize(
     ("name", "word", "expected"),
-    [("apply_to", "instaled", "'scratch' or 'installed'"), ("measure", "alive", "'live' or 'recorded'")],
+    [("measure", "alive", "'live' or 'recorded'")],
 )
 def test_words_that_nothing_knows(toy, name, word, expected):
     parameter = Parameter(name, "str", None)
@@ -159,13 +158,3 @@ def test_words_that_nothing_knows(toy, name, word, expected):
         read_parameters(toy.write(1, parameters=f'{name}: str = "{word}"'))
     toy.write(1, parameters=f'profile: str = ""\nrun: str = ""\nmeasure: str = "live"\n{name}_: str = "{word}"')
     assert [p.default for p in read_parameters(toy.root / "notebooks" / "01_step.ipynb")][-1] == word
-
-
-def test_which_sglang_is_edited_is_a_setting_of_notebook_04():
-    declared = {p.name: p for p in read_parameters(NOTEBOOKS / "04_embedding_capture_patch.ipynb")}
-    assert declared["apply_to"].default == Choices().apply_to == "scratch"
-    assert parse_overrides(["apply_to=installed"]) == {"apply_to": "installed"}
-    with pytest.raises(WiringError, match="--set: parameter apply_to knows no such word"):
-        parse_overrides(["apply_to=elsewhere"])
-    with pytest.raises(WiringError, match="wrong type"):
-        check_value(declared["apply_to"], 1)
