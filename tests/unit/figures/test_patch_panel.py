@@ -123,7 +123,7 @@ def test_the_panel_goes_through_apply_prove_and_undo(session):
     assert "deepseek_v2.py" in output.outputs[0]["data"]["text/html"]
     found["form"].value = FixKind.CONFIG
     found["Apply"].click()
-    assert found["Apply"].disabled and re.search(r"apply\s+done", states()) and copies(session) == ["draft"]
+    assert found["Apply"].disabled and re.search(r"apply\s+done", states()) and (session.case.scratch("panel") / "config.json").is_file()
     found["Prove"].click()
     assert re.search(r"prove\s+done", states())
     found["Undo"].click()
@@ -145,7 +145,7 @@ def test_the_panel_asks_before_it_writes_outside(session, tmp_path):
     found["Apply"].click()
     assert not goal.exists()
     found["Yes, write these"].click()
-    assert sorted(path.name for path in goal.iterdir()) == ["draft", "sglang"] and session.applied
+    assert {"draft", "sglang"} < {path.name for path in goal.iterdir()} and session.applied
     found["Undo"].click()
     assert not goal.exists() and copies(session) == []
 
