@@ -123,7 +123,11 @@ def test_the_panel_goes_through_apply_prove_and_undo(session):
     assert "deepseek_v2.py" in output.outputs[0]["data"]["text/html"]
     found["form"].value = FixKind.CONFIG
     found["Apply"].click()
-    assert found["Apply"].disabled and re.search(r"apply\s+done", states()) and (session.case.scratch("panel") / "config.json").is_file()
+    assert (
+        found["Apply"].disabled
+        and re.search(r"apply\s+done", states())
+        and (session.case.scratch("panel") / "config.json").is_file()
+    )
     found["Prove"].click()
     assert re.search(r"prove\s+done", states())
     found["Undo"].click()
