@@ -5,7 +5,7 @@ Engines drop unknown tensors and leave missing ones at their initial values with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -135,92 +135,6 @@ def read_vocabulary(shape: Eagle3Config, stored: Stored, producer: str) -> tuple
     return maps, findings
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """A check of the config: `holds` says whether `evidence` is reported."""
-
-    kind: str
-    severity: Any
-    producers: tuple[str, ...]
-    holds: Callable[[Eagle3Config, Mapping[str, Any]], bool]
-    evidence: str
-    remedy: str = ""
-
-
-_ALL = ("specforge", "safeailab", "speculators", "modelopt", "sglang")
-_RULES = (
-    _Rule(
-        "norm_before_residual",
-        "warning",
-        ("speculators",),
-        lambda shape, config: "norm_before_residual" not in config,
-        "norm_before_residual is not in the config: speculators takes false, vLLM takes true",
-        "Write the value of the training into the config",
-    ),
-    _Rule(
-        "norm_before_residual",
-        "warning",
-        tuple(name for name in _ALL if name != "speculators"),
-        lambda shape, config: bool(config.get("norm_before_residual")),
-        "norm_before_residual is true, but no reader of this format implements it",
-        "Read a draft of speculators in its own format",
-    ),
-    _Rule(
-        "rope",
-        "note",
-        ("safeailab",),
-        lambda shape, config: shape.rope.theta != 10000.0,
-        "rope_theta is {shape.rope.theta:g}: SafeAILab's inference follows it, its training always takes 10000",
-    ),
-    _Rule(
-        "rope",
-        "warning",
-        _ALL,
-        lambda shape, config: bool(disagreement(config)),
-        "{disagreement}; rope_scaling and the outer rope_theta are read first",
-        "Leave one spelling in the config",
-    ),
-    _Rule(
-        "not loaded",
-        "error",
-        ("sglang",),
-        lambda shape, config: "draft_vocab_size" not in config,
-        "SGLang does not load this draft: draft_vocab_size is not in the config",
-        "Write it; null shares the target's head",
-    ),
-    _Rule(
-        "not loaded",
-        "error",
-        ("sglang",),
-        # SGLang distinguishes one factor from several by the type.
-        lambda shape, config: shape.rope.type == "linear" and isinstance(_scaling(config).get("factor"), int),
-        "SGLang does not load this draft: the factor of its linear scaling is the whole number {factor}",
-        "Write {factor}.0",
-    ),
-    _Rule(
-        "rope",
-        "note",
-        ("modelopt",),
-        lambda shape, config: shape.rope.type != "default",
-        "RoPE scaling is {shape.rope.type}: Model Optimizer can write a scaling into the export that its training did "
-        "not have (eagle_export_rope_scaling)",
-    ),
-    _Rule(
-        "double norm",
-        "note",
-        ("modelopt",),
-        lambda shape, config: True,
-        "since #689 (2025-12) Model Optimizer's trainer for Hugging Face models norms the state twice, by "
-        "input_layernorm and then by hidden_norm; engines do not",
-        "Compare both: dataclasses.replace(shape, input_norm_twice=True)",
-    ),
-)
-
-
-def _scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return config.get("rope_scaling") or config.get("rope_parameters") or {}
-
-
 def check_config(
     shape: Eagle3Config, config: Mapping[str, Any], producer: str, norm_output: str, where: str
 ) -> Iterator[Finding]:
@@ -232,7 +146,36 @@ def check_config(
         )
         remedy = f"Pass the meaning in training ({' or '.join(MEANINGS)}); read here as in SpecForge 0.2.0"
         yield Finding("norm_output", "warning", where, text, remedy)
-    values = {"shape": shape, "disagreement": disagreement(config), "factor": _scaling(config).get("factor")}
-    for rule in _RULES:
-        if producer in rule.producers and rule.holds(shape, config):
-            yield Finding(rule.kind, rule.severity, where, rule.evidence.format(**values), rule.remedy.format(**values))
+    if producer == "speculators" and "norm_before_residual" not in config:
+        text = "norm_before_residual is not in the config: speculators takes false, vLLM takes true"
+        yield Finding("norm_before_residual", "warning", where, text, "Write the value of the training into the config")
+    if producer != "speculators" and config.get("norm_before_residual"):
+        text = "norm_before_residual is true, but no reader of this format implements it"
+        yield Finding("norm_before_residual", "warning", where, text, "Read a draft of speculators in its own format")
+    if text := disagreement(config):
+        text += "; rope_scaling and the outer rope_theta are read first"
+        yield Finding("rope", "warning", where, text, "Leave one spelling in the config")
+    if producer == "safeailab" and shape.rope.theta != 10000.0:
+        text = f"rope_theta is {shape.rope.theta:g}: SafeAILab's inference follows it, its training always takes 10000"
+        yield Finding("rope", "note", where, text)
+    if producer == "sglang" and "draft_vocab_size" not in config:
+        text = "SGLang does not load this draft: draft_vocab_size is not in the config"
+        yield Finding("not loaded", "error", where, text, "Write it; null shares the target's head")
+    factor = (config.get("rope_scaling") or config.get("rope_parameters") or {}).get("factor")
+    if producer == "sglang" and shape.rope.type == "linear" and isinstance(factor, int):
+        # SGLang distinguishes one factor from several by the type.
+        text = f"SGLang does not load this draft: the factor of its linear scaling is the whole number {factor}"
+        yield Finding("not loaded", "error", where, text, f"Write {factor}.0")
+    if producer == "modelopt" and shape.rope.type != "default":
+        text = (
+            f"RoPE scaling is {shape.rope.type}: Model Optimizer can write a scaling into the export that its training "
+            "did not have (eagle_export_rope_scaling)"
+        )
+        yield Finding("rope", "note", where, text)
+    if producer == "modelopt":
+        text = (
+            "since #689 (2025-12) Model Optimizer's trainer for Hugging Face models norms the state twice, by "
+            "input_layernorm and then by hidden_norm; engines do not"
+        )
+        remedy = "Compare both: dataclasses.replace(shape, input_norm_twice=True)"
+        yield Finding("double norm", "note", where, text, remedy)

@@ -102,7 +102,7 @@ class Eagle3Config:
         return self.num_slots * self.target_hidden_size
 
     def required_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every tensor that the checkpoint must hold, by canonical name."""
+        """Return the shape of every tensor that the checkpoint must hold, by canonical name."""
         h = self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"fc.weight": (h, self.fc_width)}
         for i in range(self.num_layers):
@@ -121,7 +121,7 @@ class Eagle3Config:
         return shapes
 
     def optional_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every further tensor that is read: vocabulary maps and a copy of the target's embedding."""
+        """Return the shapes of further tensors that are read: vocabulary maps and a copy of the target's embedding."""
         return {
             "d2t": (self.draft_vocab_size,),
             "t2d": (self.vocab_size,),
@@ -133,28 +133,17 @@ class Eagle3Config:
         width, kv_width = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         reads = 2 * h if index == 0 else h
         norms = ("input_layernorm", "hidden_norm") if index == 0 else (self.deeper_norm,)
-        shapes: dict[str, tuple[int, ...]] = {
-            "self_attn.q_proj.weight": (width, reads),
-            "self_attn.k_proj.weight": (kv_width, reads),
-            "self_attn.v_proj.weight": (kv_width, reads),
-            "self_attn.o_proj.weight": (h, width),
-            "mlp.gate_proj.weight": (inner, h),
-            "mlp.up_proj.weight": (inner, h),
-            "mlp.down_proj.weight": (h, inner),
-            **{f"{norm}.weight": (h,) for norm in (*norms, "post_attention_layernorm")},
-        }
-        if self.attention_bias:
-            shapes |= {
-                "self_attn.q_proj.bias": (width,),
-                "self_attn.k_proj.bias": (kv_width,),
-                "self_attn.v_proj.bias": (kv_width,),
-            }
-        if self.output_bias:
-            shapes["self_attn.o_proj.bias"] = (h,)
-        if self.mlp_bias:
-            shapes |= {"mlp.gate_proj.bias": (inner,), "mlp.up_proj.bias": (inner,), "mlp.down_proj.bias": (h,)}
+        attention = {"q": (width, reads), "k": (kv_width, reads), "v": (kv_width, reads), "o": (h, width)}
+        mlp = {"gate": (inner, h), "up": (inner, h), "down": (h, inner)}
+        sizes = {f"self_attn.{name}_proj": size for name, size in attention.items()}
+        sizes |= {f"mlp.{name}_proj": size for name, size in mlp.items()}
+        biased = [f"self_attn.{name}_proj" for name in "qkv" if self.attention_bias]
+        biased += ["self_attn.o_proj"] * self.output_bias + [f"mlp.{name}_proj" for name in mlp if self.mlp_bias]
+        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": size for name, size in sizes.items()}
+        shapes |= {f"{norm}.weight": (h,) for norm in (*norms, "post_attention_layernorm")}
+        shapes |= {f"{name}.bias": sizes[name][:1] for name in biased}
         if self.qk_norm:
-            shapes |= {"self_attn.q_norm.weight": (self.head_dim,), "self_attn.k_norm.weight": (self.head_dim,)}
+            shapes |= {f"self_attn.{name}_norm.weight": (self.head_dim,) for name in "qk"}
         return shapes
 
 

@@ -5,48 +5,20 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
+from test_draft_producers import SPECFORGE as CONFIG
+from test_draft_producers import refusal
+from test_draft_producers import tensors as made_tensors
 
 from wiring.checkpoints.draft_config import Eagle3Config
 from wiring.checkpoints.draft_files import read_draft
 from wiring.checkpoints.vocabulary_map import check_vocabulary_map
 from wiring.errors import UnreadForward, WiringError
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLMEagle3"],
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "vocab_size": 40,
-    "draft_vocab_size": 10,
-    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]},
-}
-SHAPES = {  # written out by hand: q 4 x 6, k and v 2 x 6, from twice the width; fc from three states
-    "fc.weight": (16, 48),
-    "midlayer.self_attn.q_proj.weight": (24, 32),
-    "midlayer.self_attn.k_proj.weight": (12, 32),
-    "midlayer.self_attn.v_proj.weight": (12, 32),
-    "midlayer.self_attn.o_proj.weight": (16, 24),
-    "midlayer.mlp.gate_proj.weight": (24, 16),
-    "midlayer.mlp.up_proj.weight": (24, 16),
-    "midlayer.mlp.down_proj.weight": (16, 24),
-    "midlayer.input_layernorm.weight": (16,),
-    "midlayer.hidden_norm.weight": (16,),
-    "midlayer.post_attention_layernorm.weight": (16,),
-    "norm.weight": (16,),
-    "lm_head.weight": (10, 16),
-}
-
 
 def write_draft(folder, config=CONFIG, change=lambda tensors: None, shards=False):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    g = torch.Generator().manual_seed(0)
-    tensors = {name: torch.randn(shape, generator=g).bfloat16() for name, shape in SHAPES.items()}
-    ids = torch.arange(10) * 4 + 1
-    tensors["d2t"], tensors["t2d"] = ids - torch.arange(10), torch.zeros(40, dtype=torch.bool).scatter(0, ids, True)
+    tensors = {name: t.bfloat16() if t.is_floating_point() else t for name, t in made_tensors("midlayer.").items()}
     change(tensors)
     if not shards:
         save_file(tensors, folder / "model.safetensors")
@@ -293,12 +265,6 @@ def test_defaults_and_spellings_of_the_config():
     four = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2, 3]}}
     assert Eagle3Config.from_dict(bare | four).num_slots == 4
     assert Eagle3Config.from_dict(bare | four | {"num_aux_hidden_states": 2}).num_slots == 2
-
-
-def refusal(folder):
-    with pytest.raises(WiringError) as caught:
-        read_draft(folder)
-    return caught.value
 
 
 def test_files_that_are_missing_or_damaged(tmp_path):
