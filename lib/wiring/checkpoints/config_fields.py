@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
 
-from wiring.errors import WiringError
+from wiring.errors import UnreadForward, WiringError
 
 IDS = "eagle_aux_hidden_state_layer_ids"
 _Factor = Annotated[float, Field(ge=1e-9)]
@@ -101,3 +101,15 @@ def required_size(config: Mapping[str, Any], name: str, where: object, default: 
             remedy="Add it to the config",
         )
     return value
+
+
+def not_implemented(where: object, expected: str, found: str) -> UnreadForward:
+    """Return the error for a config that asks for a forward pass that is not implemented."""
+    return UnreadForward(
+        "this draft asks for a forward pass that is not implemented here",
+        code="forward-not-implemented",
+        where=where,
+        expected=expected,
+        found=found,
+        remedy="Its numbers would be wrong, so nothing was computed",
+    )

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wiring.checkpoints.config_fields import IDS, check_fields, required_size
+from wiring.checkpoints.config_fields import IDS, check_fields, not_implemented, required_size
 from wiring.checkpoints.draft_producers import check_architecture, detect_producer, layer_config, windows
 from wiring.checkpoints.rope_config import Rope
-from wiring.errors import UnreadForward, WiringError
+from wiring.errors import WiringError
 
 DEFAULT_SLOTS = 3  # what engines and trainers assume when the config names no layer ids
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "relu")
@@ -87,8 +87,7 @@ class Eagle3Config:
         nested = config.get("eagle_config") or {}
         if producer == "modelopt" and nested.get("use_last_layernorm") is False:
             fields["head_norm"] = False
-        flavour = {"specforge": "specforge", "sglang": "sglang"}.get(producer, "transformers")
-        rope = Rope.from_config(layer, where, flavour)
+        rope = Rope.from_config(layer, where, producer if producer in ("specforge", "sglang") else "transformers")
         return cls(**fields, rope=rope)
 
     @property
@@ -239,14 +238,7 @@ def _activation(layer: Mapping[str, Any], producer: str, where: object) -> str:
     name = str(layer.get("hidden_act") or "silu")
     known = ("silu",) if producer == "sglang" else ACTIVATIONS
     if name not in known:
-        raise UnreadForward(
-            "this draft asks for an activation that is not implemented here",
-            code="activation-not-implemented",
-            where=where,
-            expected=f"hidden_act one of {', '.join(known)}",
-            found=f"hidden_act = {name}",
-            remedy="Its numbers would be wrong, so nothing was computed",
-        )
+        raise not_implemented(where, f"hidden_act one of {', '.join(known)}", f"hidden_act = {name}")
     return name
 
 

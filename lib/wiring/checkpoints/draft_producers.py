@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from wiring.errors import UnreadForward, WiringError
+from wiring.checkpoints.config_fields import not_implemented
+from wiring.errors import WiringError
 
 PRODUCERS = ("specforge", "safeailab", "speculators", "modelopt", "sglang")
 # Producers of a config with one level; "sglang" is how SGLang reads such a file.
@@ -25,33 +26,29 @@ _RENAMED = {
 }
 
 # Defaults of transformers' LlamaConfig and Qwen3Config: speculators stores only what differs from them.
+_SHARED_DEFAULTS: dict[str, Any] = {
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "attention_bias": False,
+}
 _LAYER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": {
+    "llama": _SHARED_DEFAULTS
+    | {
         "vocab_size": 32000,
-        "hidden_size": 4096,
         "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": None,
-        "head_dim": None,
-        "hidden_act": "silu",
         "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-        "attention_bias": False,
         "mlp_bias": False,
     },
-    "qwen3": {
+    "qwen3": _SHARED_DEFAULTS
+    | {
         "vocab_size": 151936,
-        "hidden_size": 4096,
         "intermediate_size": 22016,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
         "num_key_value_heads": 32,
         "head_dim": 128,
-        "hidden_act": "silu",
         "max_position_embeddings": 32768,
-        "rms_norm_eps": 1e-6,
-        "attention_bias": False,
         "use_sliding_window": False,
         "sliding_window": 4096,
         "max_window_layers": 28,
@@ -96,14 +93,7 @@ def check_architecture(config: Mapping[str, Any], producer: str, where: object) 
     }
     found = [name for name, present in problems.items() if present]
     if found:
-        raise UnreadForward(
-            "this draft asks for a forward pass that is not implemented here",
-            code="forward-not-implemented",
-            where=where,
-            expected=f"an EAGLE-3 draft of Llama-style layers ({', '.join(known)})",
-            found="; ".join(found),
-            remedy="Its numbers would be wrong, so nothing was computed",
-        )
+        raise not_implemented(where, f"an EAGLE-3 draft of Llama-style layers ({', '.join(known)})", "; ".join(found))
 
 
 def canonical(name: str) -> str:
@@ -140,14 +130,8 @@ def layer_config(config: Mapping[str, Any], where: object) -> dict[str, Any]:
     """
     nested = config.get("transformer_layer_config")
     kind = nested.get("model_type", "qwen3") if isinstance(nested, dict) else None
-    if kind not in _LAYER_DEFAULTS:
-        raise UnreadForward(
-            "the speculators config has no known layer config",
-            code="layer-config-unknown",
-            where=where,
-            expected="transformer_layer_config of model_type llama or qwen3",
-            found=repr(kind),
-        )
+    if not isinstance(nested, dict) or kind not in _LAYER_DEFAULTS:
+        raise not_implemented(where, "transformer_layer_config of model_type llama or qwen3", repr(kind))
     whole = _LAYER_DEFAULTS[kind] | nested | {"model_type": kind}
     if kind == "qwen3" and not whole["use_sliding_window"]:
         whole["sliding_window"] = None

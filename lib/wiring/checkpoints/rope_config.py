@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wiring.checkpoints.config_fields import RopeFields, read_fields
-from wiring.errors import UnreadForward, WiringError
+from wiring.checkpoints.config_fields import RopeFields, not_implemented, read_fields
+from wiring.errors import WiringError
 
 Flavour = Literal["specforge", "transformers", "sglang"]
 
@@ -64,14 +64,8 @@ class Rope:
             )
         kind, partial = _type(given), given.get("partial_rotary_factor", config.get("partial_rotary_factor"))
         if kind not in TYPES or partial not in (None, 1, 1.0):
-            raise UnreadForward(
-                "this draft asks for a rotary embedding that is not implemented here",
-                code="rope-not-implemented",
-                where=where,
-                expected=f"one of {', '.join(TYPES)} over whole heads",
-                found=f"RoPE scaling = {kind}" if kind not in TYPES else f"partial_rotary_factor = {partial}",
-                remedy="Its numbers would be wrong, so nothing was computed",
-            )
+            found = f"RoPE scaling = {kind}" if kind not in TYPES else f"partial_rotary_factor = {partial}"
+            raise not_implemented(where, f"one of {', '.join(TYPES)} over whole heads", found)
         fields = read_fields(RopeFields, given, where)
         theta = read_fields(RopeFields, {"rope_theta": config.get("rope_theta")}, where).rope_theta
         if kind == "llama3" and flavour == "specforge" and not {"low_freq_factor", "high_freq_factor"} <= given.keys():

@@ -42,9 +42,10 @@ def interpret_ids(
     `wiring.engines.resolve`; an engine that does not serve the target has a row with the reason.
     """
     rows = []
-    for trainer, convention in TRAINERS.items() if ids is not None else ():
-        layouts = dict.fromkeys(Phase, to_boundaries(ids, convention))
-        rows.append(IdInterpretation(trainer, layouts, f"{convention}s"))
+    if ids is not None:
+        for trainer, convention in TRAINERS.items():
+            layouts = dict.fromkeys(Phase, to_boundaries(ids, convention))
+            rows.append(IdInterpretation(trainer, layouts, f"{convention}s"))
     for text in consumers:
         engine = parse_engine(text)
         try:

@@ -229,10 +229,10 @@ def test_speculators_flags_and_qwen3_layers(tmp_path):
         ),
         (
             {k: v for k, v in SPECULATORS.items() if k != "transformer_layer_config"},
-            "layer-config-unknown",
+            "forward-not-implemented",
             "None",
         ),
-        (SPECULATORS | {"transformer_layer_config": {"model_type": "gpt_oss"}}, "layer-config-unknown", "'gpt_oss'"),
+        (SPECULATORS | {"transformer_layer_config": {"model_type": "gpt_oss"}}, "forward-not-implemented", "'gpt_oss'"),
     ],
 )
 def test_speculators_files_of_another_kind_are_refused(tmp_path, config, code, found):

@@ -29,9 +29,9 @@ class Rows:
     """
 
     def __init__(self, folder: Path):
-        named = read_json(folder / STATE, "the dataset's state").get("_data_files")
+        state = read_json(folder / STATE, "the dataset's state")
         try:
-            self._files = [folder / entry["filename"] for entry in named]
+            self._files = [folder / entry["filename"] for entry in state["_data_files"]]
         except (TypeError, KeyError):
             self._files = []
         if not self._files:
