@@ -38,7 +38,7 @@ def read_log(
         int | None, typer.Option("--draft-tokens", min=2, help="Tokens verified per round, the root included.")
     ] = None,
     earlier: Annotated[
-        Path | None, typer.Option("--earlier", help="The scrape before this one, whose counters are subtracted.")
+        Path | None, typer.Option("--earlier", help="The scrape before this one; its counters are subtracted.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print an evidence file instead of tables.")] = False,
 ) -> None:

@@ -15,7 +15,7 @@ SPLITS = frozenset(
     {"cached", "prompt_tokens", "hours", "after_chunk", "first_round", "domain", "images", "prompts", "batch"}
 )
 OWN_SHAPE = frozenset({"steps", "topk", "draft_tokens", "engine", "head"})  # an arm with its own shape of speculation
-_CHAINS = ("vllm", "llama.cpp")  # engines whose EAGLE drafts are chains
+_CHAINS = ("vllm", "llama.cpp")  # engines that draft chains with EAGLE
 HARDLY, FINE = 0.1, 0.3  # drafts per round: hardly anything is accepted, and clearly something is
 ROUNDING = 1e-6  # 1.1 - 1 is more than 0.1
 ENOUGH = 50  # rounds from which an exact figure is not chance

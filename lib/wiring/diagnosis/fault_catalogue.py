@@ -212,7 +212,7 @@ _ROWS = (
         "the draft's KV cache holds rows of another request or an older state where the prefix is cached",
         "the engine's code",
         "cache",
-        "Switch the prefix cache off for speculation, or use a release whose cache key holds the next token",
+        "Switch the prefix cache off for speculation, or use a release with the next token in its cache key",
         _reports(sglang=(10846, 19897, 28771)),
     ),
     Fault(

@@ -1,4 +1,4 @@
-"""From evidence to symptoms: normalise the records, read each kind of evidence, combine what was found."""
+"""Find symptoms in evidence: normalize the records, read each type of evidence, combine the results."""
 
 from __future__ import annotations
 

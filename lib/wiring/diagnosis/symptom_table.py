@@ -1,4 +1,4 @@
-"""Symptoms: what each one says, how much it weighs, which faults cause it, and which checks decide it.
+"""The table of symptoms: weight in bits, the faults that cause each one, and the checks that decide it.
 
 A weight is in bits and belongs to the symptom, not to a fault: the power of two by which the symptom is likelier under
 a fault that causes it than without one. `present` bits count for every fault that causes the symptom, `absent` bits
@@ -21,7 +21,7 @@ Letter = Literal["L", "T", "S", "C", "P", "R"]
 
 @dataclass(frozen=True)
 class SymptomRow:
-    """One row of the table. `letter` is the kind of evidence, `present` and `absent` are weights in bits.
+    """One row of the table. `letter` is the type of evidence, `present` and `absent` are weights in bits.
 
     `always`: faults that cause the symptom wherever it can be measured, so its absence counts against them. `may`:
     faults that cause it in some forms. `against`: faults that it counts against. `checks`: names in
@@ -43,7 +43,7 @@ class Symptom:
     """A decided symptom: found (`present`), or looked for and not found. An undecided one has no object.
 
     `name` is a key of `SYMPTOMS`. `certainty` in 0..1 scales the weight: 1 where counts or a file decide, less for a
-    figure without counts, 0 where the evidence was examined and cannot decide. `letter` is the kind of evidence,
+    figure without counts, 0 where the evidence was examined and cannot decide. `letter` is the type of evidence,
     `text` the reading with its figures, `source` the record that it comes from.
     """
 
@@ -109,7 +109,7 @@ LINTED_FILES = (
     "tensors_unused",
 )
 
-# What each symptom says, where its reading has no sentence of its own.
+# Sentences of the symptoms that facts decide, or that a fault always causes.
 _TEXTS = {
     # L: files, configs, resolved arguments
     "arguments_changed": "the server runs with other arguments than were requested",
@@ -141,7 +141,7 @@ _TEXTS = {
     "tokens_shifted": "the states belong to neighboring tokens",
     # P: acceptance in the running server
     "nothing_accepted": "hardly any draft is accepted",
-    "first_position_low": "the first draft is accepted far less often than the draft's own accuracy says",
+    "first_position_low": "the first draft is accepted far less often than the draft's own accuracy predicts",
     "later_positions_low": "the first draft is accepted as often as it should be, later ones are not",
     "drafts_one_id": "nearly all drafts are the same id",
     "drafts_low_ids": "all drafted ids lie below the draft's vocabulary size: the map is not applied",

@@ -155,7 +155,7 @@ def _length(figures: Figures, problems: list[str]) -> tuple[float | None, bool]:
         elif abs(off + 1) <= slack:
             why = "one lower, explained if the bonus token was not counted"
         if abs(off) > slack:
-            problems.append(f"accept length {printed:g} beside 1 + {accepted}/{rounds} = {computed:.2f}: {why}")
+            problems.append(f"accept length {printed:g}, but 1 + {accepted}/{rounds} = {computed:.2f}: {why}")
     return computed, True
 
 

@@ -1,6 +1,6 @@
 """Typed records of what was read or measured about one draft on one server: the input of a diagnosis.
 
-The kinds of evidence have letters: L lint, T accuracy on training states, S accuracy on served states, C slot
+Types of evidence have letters: L lint, T accuracy on training states, S accuracy on served states, C slot
 comparison, P acceptance in the running server, R cost of a round. Every record names its source, and a number its
 counting rule, its sample size and, where known, its 95 % interval. Everything is optional.
 """
@@ -226,7 +226,7 @@ class SpeedRecord(Record):
 
 
 class FactRecord(Record):
-    """An observation that no other record holds; names and meanings in `FACTS`. `letter`: its kind of evidence."""
+    """An observation that no other record holds; names and meanings in `FACTS`. `letter`: its type of evidence."""
 
     letter: Literal["L", "T", "S", "C", "P", "R"]
     name: Annotated[str, AfterValidator(lambda name: _known(name, FACTS, "fact"))]

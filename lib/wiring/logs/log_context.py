@@ -1,6 +1,6 @@
 """Read from a log what the server is: engine, release, speculation arguments, and the meaning of its accept rate.
 
-This is the first pass over the lines; the second one reads the figures, whose meaning depends on it.
+This is the first pass over the lines; the meaning of the figures, read in the second pass, depends on it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class LogSummary:
 
 
 def read_file(path: Path, earlier: Path | None = None, *, progress: Progress | None = None, **given: Any) -> LogSummary:
-    """Read a file of any supported format. `earlier`: the scrape before this one, whose counters are subtracted.
+    """Read a file of any supported format. `earlier`: the scrape before this one; its counters are subtracted.
 
     `given`: fields of `Given`. Raises WiringError where the file cannot be read.
     """

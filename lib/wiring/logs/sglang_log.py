@@ -32,8 +32,8 @@ _ROW = re.compile(r"^\W*(\d+(?:\.\d+)?)\W+(\d+)\W+(\d+(?:\.\d+)?)\W+(\d+(?:\.\d+
 _QUESTIONS = re.compile(r"#questions: (\d+), Throughput: (\d+(?:\.\d+)?) token/s, Acceptance length: (\d+(?:\.\d+)?)")
 _INTERVAL = "SGLang log: accept length with the bonus token, mean of a log interval; rounds are not printed"
 _BY_FIGURES = {
-    True: "the rate has the bonus token in it (0.5.3.post3 to 0.5.10.post1), told from the figures themselves",
-    False: "the rate counts drafts only (0.5.11 on), told from the figures themselves",
+    True: "the rate has the bonus token in it (0.5.3.post3 to 0.5.10.post1), inferred from the figures",
+    False: "the rate counts drafts only (0.5.11 on), inferred from the figures",
 }
 TOTAL = "SGLang avg_spec_accept_length: (accepted drafts + rounds) / rounds since start or flush, at the last log tick"
 _PER_ANSWER = (
@@ -128,7 +128,7 @@ class SGLangLog(LineParser):
             arm, digits = "draft", 2 if printed is None else digits_of(printed)
             rule, from_rate, problem = self._interpret_rate(length, rate)
             if context.chain_assumed:
-                rule += f"; K {context.per_round} is for a chain, which nothing says (--steps, --topk): a tree has less"
+                rule += f"; K {context.per_round} assumes a chain (set --steps, --topk): a tree has less"
             figures = Figures(from_rate if length is None else length, digits, rate=rate, per_round=context.per_round)
             found = self._acceptance(at, figures, rule, line, **condition)
             impossible = "; ".join(filter(None, (found.impossible, problem)))
@@ -147,7 +147,7 @@ class SGLangLog(LineParser):
             problem = "" if length is None or rate > 1 else self._fits_no_rule(length, rate)
             why = "no meaning fits all its figures"
             if problem:
-                why = "it contradicts the accept length beside it"
+                why = "it contradicts the accept length of the line"
             elif length is None or context.fits_both:
                 why = "its figures fit both meanings (bonus token in it up to 0.5.10.post1, drafts only from 0.5.11)"
             elif context.shape_unknown:
@@ -162,7 +162,7 @@ class SGLangLog(LineParser):
         if per is None or (bonus, per) in fits or rate > 1:
             return text, None, ""
         problem = (
-            f"accept length {length:g} beside rate {rate:g} with {per} tokens per round: not by this release's rule"
+            f"accept length {length:g} and rate {rate:g} with {per} tokens per round contradict this release's rule"
         )
         other, same = rule_that_fits(length, rate, per + (0 if bonus else 1)), [p for b, p in fits if b is bonus]
         if other is not None:
@@ -185,7 +185,7 @@ class SGLangLog(LineParser):
         ]
         tokens = [str(n) for n in sorted({per + (0 if bonus else 1) for bonus, per in fits})]
         why = f"explained if the server ran {' or '.join(tokens)} draft tokens instead"
-        problem = f"accept length {length:g} beside rate {rate:g}: no meaning of the rate fits, {', '.join(meanings)}"
+        problem = f"accept length {length:g} and rate {rate:g}: no meaning of the rate fits, {', '.join(meanings)}"
         return f"{problem}; {why if tokens else 'no counting rule explains it'}"
 
     def _load(self, at: int, line: str) -> Iterator[Record]:

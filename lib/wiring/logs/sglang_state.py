@@ -98,8 +98,8 @@ def _answer(source: str, meta: Mapping[str, Any], rounds: int, context: Context)
     if counted is None or fits:
         return found
     problem = (
-        f"the histogram holds {counted.rounds} rounds and {counted.correct_drafts} drafts beside {rounds} and "
-        f"{accepted}: no counting rule explains it"
+        f"the histogram holds {counted.rounds} rounds and {counted.correct_drafts} drafts, the counts "
+        f"are {rounds} and {accepted}: no counting rule explains it"
     )
     return found.model_copy(update={"impossible": "; ".join(filter(None, (found.impossible, problem)))})
 

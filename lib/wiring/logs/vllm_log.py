@@ -17,7 +17,7 @@ from wiring.logs.line_parser import LineParser
 from wiring.logs.log_context import Context
 from wiring.logs.log_text import count, field_of, number, rate_of
 
-_LINE = "vLLM log: 1 + accepted / drafts of the interval, bonus token included; rounds told from the figures"
+_LINE = "vLLM log: 1 + accepted / drafts of the interval, bonus token included; rounds inferred from the figures"
 _BLOCK = "vLLM counters: 1 + accepted / drafts, bonus token included"
 _V0 = (
     "vLLM V0: emitted tokens / rounds, rounds = draft tokens / speculative tokens; its draft acceptance rate counts "

@@ -109,7 +109,7 @@ def test_a_decode_line(version):
         (wrong,) = read_lines([line], version=other, steps=STEPS, topk=1)
         assert "release is another" in wrong.impossible
         (told,) = read_lines([line])  # by the figures alone
-        assert told.proposed == STEPS and "told from the figures" in told.rule
+        assert told.proposed == STEPS and "inferred from the figures" in told.rule
 
 
 @pytest.mark.parametrize("version", RELEASES)

@@ -73,7 +73,7 @@ def test_meta_info_of_every_release_comes_out_alike(version):
 
 def test_meta_info_that_contradicts_itself_is_named():
     (found,) = read_meta_info([ONE | BY_RELEASE["0.5.23"] | {"spec_correct_drafts_histogram": [1, 0, 1]}])
-    assert "2 rounds and 2 drafts beside 3 and 3" in found.impossible and not found.by_position
+    assert "2 rounds and 2 drafts, the counts are 3 and 3" in found.impossible and not found.by_position
     (found,) = read_meta_info(
         [ONE | BY_RELEASE["0.5.23"] | {"spec_num_correct_drafts": 12, "spec_accept_rate": 12 / 9}]
     )

@@ -20,7 +20,7 @@ PLANTS: tuple[Plant, ...] = tuple(
     sorted((*plants_states.PLANTS, *plants_draft.PLANTS, *plants_server.PLANTS), key=lambda plant: plant.fault)
 )
 _BY = {(plant.fault, plant.strength): plant for plant in PLANTS}
-# Two at once. The second is looked for again when the first that is named is cured.
+# Two faults at once. The second is looked for again after the first named one is removed.
 PAIRS: tuple[tuple[Plant, Plant], ...] = tuple(
     (_BY[a], _BY[b])
     for a, b in (
@@ -36,7 +36,7 @@ PAIRS: tuple[tuple[Plant, Plant], ...] = tuple(
 
 @dataclass(frozen=True)
 class Case:
-    """`planted`: the plants, in the order in which they were put; none in a healthy server."""
+    """`planted`: the plants in the order of planting; empty for a healthy server."""
 
     name: str
     planted: tuple[Plant, ...]
@@ -55,7 +55,7 @@ class Case:
 
 
 class Cases:
-    """Measures each case once, when it is asked for."""
+    """Measures each case once, on first use."""
 
     def __init__(self, ground: Ground):
         self.ground = ground

@@ -1,4 +1,4 @@
-"""A server of the tiny pair, without a server: the real draft, the real target's states, the speculative loop.
+"""Simulate a server of the tiny pair: the real draft, the real target's states, the speculative loop.
 
 At temperature 0 the text does not depend on the draft, so a round accepts exactly those drafts that the text goes on
 with (`wiring.accuracy.replay`, which gives the counts of the real server). A fault is a change of one of the functions

@@ -1,4 +1,4 @@
-"""How a fault is planted: one changed thing on top of whatever the server has already, so that faults add up."""
+"""Plant faults: each plant changes one property of a server, so that faults can be combined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ground:
         tensors: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda t: t,
         ids: tuple[int, ...] | None = None,
     ) -> Server:
-        """The server with a changed copy of its checkpoint. Folders are numbered: a name would tell the fault."""
+        """The server with a changed copy of its checkpoint. Folders are numbered, because a name would reveal the fault."""
         to = self.folder / f"draft-{len(list(self.folder.iterdir())):03}"
         shutil.copytree(server.draft, to)
         told = json.loads((to / "config.json").read_text()) | dict(config or {})
@@ -53,7 +53,7 @@ class Plant:
 
 
 def then(server: Server, **changes: Callable) -> Server:
-    """The server with functions put after those that it has: each takes what went before."""
+    """Return the server with functions applied after its own ones."""
     made = {}
     for name, change in changes.items():
         before = getattr(server, name)

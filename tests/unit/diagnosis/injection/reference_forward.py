@@ -1,4 +1,4 @@
-"""The check "reference forward": the engine's draft part by part beside the same checkpoint in plain PyTorch."""
+"""The check "reference forward": compare the engine's draft part by part with the checkpoint in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every planted server stands on: the tiny target's states on committed texts, with every boundary.
+"""The tiny target's states on committed texts, with every boundary, which all planted servers use.
 
-`TextSet` is one set of texts, all of one length. The target runs once on each set that is asked for; the texts
-themselves were written by it (`make_material.py`), so that every token after the prompt is its own choice.
+`TextSet` is one set of texts, all of one length. The target runs once on each set that is used; it also
+wrote the texts (`make_material.py`), so that every token after the prompt is its own choice.
 """
 
 from __future__ import annotations
