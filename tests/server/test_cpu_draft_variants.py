@@ -26,8 +26,9 @@ from cpu_server import serving
 from draft_records import read_drafts
 from draft_variants import CONTEXT, MIXED, VARIANTS, VOCABULARY, WIDTH, Variant, write_draft
 
+from wiring.capture.folder_summary import read_capture
 from wiring.capture.proposals import DraftRecord
-from wiring.capture.records import capture_environment, read_capture
+from wiring.capture.records import capture_environment
 from wiring.checkpoints.draft_files import DraftCheckpoint, read_draft
 from wiring.checkpoints.target_files import read_tensor
 from wiring.engines.sglang import Speculation

@@ -15,9 +15,9 @@ import torch
 from cpu_server import serving
 from draft_variants import VOCABULARY, Variant, write_draft
 
-from wiring.capture.folder_summary import summarize
+from wiring.capture.folder_summary import read_capture, summarize
 from wiring.capture.matching import match_slots, matched_layout
-from wiring.capture.records import capture_environment, final_states, read_capture
+from wiring.capture.records import capture_environment, final_states
 from wiring.engines.resolve import served_layout
 from wiring.engines.sglang import SUPPORTED, Speculation
 from wiring.layers import Phase

@@ -17,8 +17,8 @@ import psutil
 import pytest
 import torch
 
-from wiring.capture.folder_summary import summarize
-from wiring.capture.records import NOTE, capture_environment, final_states, read_capture
+from wiring.capture.folder_summary import read_capture, summarize
+from wiring.capture.records import NOTE, capture_environment, final_states
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
 from wiring.layers import Phase

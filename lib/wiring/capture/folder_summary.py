@@ -1,4 +1,4 @@
-"""Summarize a capture folder: the phases that were recorded, and why others are missing."""
+"""Read a capture folder, and explain which phases were recorded and why others are missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wiring.capture.records import BYTES, ERROR, FOLDER, NOTE, PATTERN, ROWS, read_record
+from wiring.capture.records import BYTES, ERROR, FOLDER, NOTE, PATTERN, ROWS, CaptureRecord, read_record
 from wiring.errors import WiringError
 from wiring.layers import Phase
 
@@ -47,11 +47,42 @@ def summarize(folder: str | Path) -> CaptureSummary:
     return CaptureSummary(rows, reasons, remedies, (note or _NO_NOTE)["truncated"])
 
 
+def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
+    """Read all records of a capture folder, in the order of the forwards, with states as float32.
+
+    Raises WiringError if the recorder reported an error, if there are no records, or if one is damaged.
+    """
+    folder = Path(folder)
+    if (folder / ERROR).exists():
+        raise WiringError(
+            "the capture failed in the server",
+            code="capture-failed",
+            where=folder / ERROR,
+            found=_last_line(folder / ERROR),
+            remedy="Read the traceback in the file; serving was not affected",
+        )
+    records = [read_record(file) for file in folder.glob(PATTERN)]
+    if not records:
+        summary = summarize(folder)
+        raise WiringError(
+            f"nothing was captured: {summary.reasons[Phase.PREFILL]}",
+            code="nothing-captured",
+            where=folder,
+            expected=f"files {PATTERN}",
+            remedy=summary.remedies[Phase.PREFILL],
+        )
+    return tuple(sorted(records, key=lambda record: record.index))
+
+
+def _last_line(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""
+
+
 def _explain(phase: Phase, rows: Mapping[Phase, int], note: dict[str, Any] | None, folder: Path) -> tuple[str, str]:
     """Return (reason, remedy) for a missing phase, the most certain explanation first."""
     if (folder / ERROR).exists():
-        last = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        return f"the recorder failed in the server: {''.join(last)[:300]}", f"Read {ERROR} and capture again"
+        return f"the recorder failed in the server: {_last_line(folder / ERROR)}", f"Read {ERROR} and capture again"
     if note is None and not rows:
         remedy = f"Start the server with {FOLDER} set, in the environment in which this package is installed"
         return "the server ran no forward: the capture was not loaded, or no request came", remedy

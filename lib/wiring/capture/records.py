@@ -91,36 +91,6 @@ def capture_environment(
     return chosen | {DRAFTS: "1" if drafts else ""}
 
 
-def read_capture(folder: str | Path) -> tuple[CaptureRecord, ...]:
-    """Read all records of a capture folder, in the order of the forwards, with states as float32.
-
-    Raises WiringError if the recorder reported an error, if there are no records, or if one is damaged.
-    """
-    folder = Path(folder)
-    if (folder / ERROR).exists():
-        report = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
-        raise WiringError(
-            "the capture failed in the server",
-            code="capture-failed",
-            where=folder / ERROR,
-            found=report.splitlines()[-1][:300],
-            remedy="Read the traceback in the file; serving was not affected",
-        )
-    files = sorted(folder.glob(PATTERN))
-    if not files:
-        from wiring.capture.folder_summary import summarize
-
-        summary = summarize(folder)
-        raise WiringError(
-            f"nothing was captured: {summary.reasons[Phase.PREFILL]}",
-            code="nothing-captured",
-            where=folder,
-            expected=f"files {PATTERN}",
-            remedy=summary.remedies[Phase.PREFILL],
-        )
-    return tuple(sorted((read_record(file) for file in files), key=lambda record: record.index))
-
-
 def final_states(records: Iterable[CaptureRecord], tokens: Sequence[int]) -> dict[Phase, tuple[Tensor, Tensor]]:
     """Return the states of one request at the positions of its final text, for each recorded phase.
 

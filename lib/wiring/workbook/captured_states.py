@@ -11,9 +11,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from wiring.capture.folder_summary import CaptureSummary, summarize
+from wiring.capture.folder_summary import CaptureSummary, read_capture, summarize
 from wiring.capture.matching import SlotComparison, match_slots, matched_layout
-from wiring.capture.records import capture_environment, final_states, read_capture
+from wiring.capture.records import capture_environment, final_states
 from wiring.checkpoints.atomic import replacing
 from wiring.errors import WiringError
 from wiring.layers import Phase

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from wiring.capture.capture_plugin import FORWARD, REPLAY, SAMPLE, register
+from wiring.capture.folder_summary import read_capture
 from wiring.capture.recorder import Recorder
 from wiring.capture.records import (
     BYTES,
@@ -21,7 +22,6 @@ from wiring.capture.records import (
     CaptureRecord,
     capture_environment,
     final_states,
-    read_capture,
 )
 from wiring.errors import WiringError
 from wiring.layers import Phase

@@ -8,9 +8,10 @@ import torch
 from draft_records import read_drafts
 
 from wiring.capture.capture_plugin import register
+from wiring.capture.folder_summary import read_capture
 from wiring.capture.proposals import DraftRecord
 from wiring.capture.recorder import Recorder
-from wiring.capture.records import DRAFTS, ERROR, FOLDER, capture_environment, read_capture
+from wiring.capture.records import DRAFTS, ERROR, FOLDER, capture_environment
 
 
 def batch(*requests, idle=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wiring.capture.matching.match_result import BETWEEN, DRIFT, RAW, UNDECIDED, SlotComparison
 from wiring.layers import Layout, LayoutFault, classify_layout, is_default_layout
@@ -80,7 +81,7 @@ def _state(match: SlotComparison) -> Named:
     return [name for name, _ in found], [kind for _, kind in found]
 
 
-def _layout(trained: Layout, served: Layout, depth: int) -> Named:
+def _layout(trained: Layout, served: tuple[Any, ...], depth: int) -> Named:
     """Name a layout of known slots, or of another number of slots."""
     fault = classify_layout(trained, served, depth)
     if fault is None:

@@ -53,7 +53,7 @@ class SlotComparison(SlotMatch):
     against each boundary, at this shift and transform.
     """
 
-    norm_ratio: float
+    norm_ratio: float = 1.0
     nearest: int
     rows: int
     null_low: float

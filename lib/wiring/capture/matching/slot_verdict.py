@@ -128,7 +128,7 @@ def judge(slot: Slot, rank: np.ndarray, error: np.ndarray, wrong: Sequence[np.nd
     worst = float(largest_error(errors, slot.corrupted))
     second_error = float(largest_error(slot.errors(second), slot.corrupted))
     judged = Judged(nearest, errors, worst, second, second_error, _null_errors(slot, nearest, wrong))
-    near = (others < judged.needed).any(axis=(0, 1)).nonzero()[0] if worst <= MAX_ERROR else ()
+    near = np.flatnonzero((others < judged.needed).any(axis=(0, 1))) if worst <= MAX_ERROR else ()
     inside = None
     if nearest.transform == RAW and bool(slot.states.isfinite().all()) and bool(slot.states.any()):
         inside = between(slot.states, slot.reference, slot.scanned.partner[nearest.shift], nearest.boundary)
