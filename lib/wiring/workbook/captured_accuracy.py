@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from wiring.accuracy.target_head import TargetHead
-from wiring.capture.matching import Comparison, LayoutDifference, Norm, Rows, compare_slots, diff_layouts
+from wiring.capture.matching import LayoutDifference, Norm, PhaseComparison, TextRows, compare_slots, diff_layouts
 from wiring.capture.served_accuracy import ServedText, ServingAccuracy, from_the_start, serving_accuracy
 from wiring.checkpoints.target_files import final_norm
 from wiring.errors import WiringError
@@ -25,13 +25,13 @@ FED = (Phase.VERIFY, Phase.DRAFT_EXTEND, Phase.PREFILL)  # later ones count
 
 def compare_phases(
     captured: Sequence[CapturedRequest], reference: ReferenceTarget, norm: Norm | None = None, **settings
-) -> dict[Phase, Comparison]:
+) -> dict[Phase, PhaseComparison]:
     """Compare every captured phase with every boundary, shift and transform; the reference runs on the whole texts.
 
     `norm` is the target's final norm (`wiring.checkpoints.target_files.final_norm`); `settings` as `compare_slots` takes them.
     """
     whole = [reference.forward(request.tokens[None]).boundaries[:, 0] for request in captured]  # [L+1, N, H] each
-    rows = Rows.whole([len(request.tokens) for request in captured])
+    rows = TextRows.whole([len(request.tokens) for request in captured])
     stack = torch.cat(whole, 1)
     del whole
     found = {}
@@ -45,7 +45,7 @@ def compare_phases(
         found[phase] = compare_slots(
             states.view(len(states), -1, reference.hidden_size),
             stack,
-            served_rows=Rows(positions, texts),
+            served_rows=TextRows(positions, texts),
             reference_rows=rows,
             norm=norm,
             **settings,
@@ -55,14 +55,14 @@ def compare_phases(
 
 def compare_with_reference(
     case: Case, captured: Sequence[CapturedRequest], reference: ReferenceTarget
-) -> dict[Phase, Comparison]:
+) -> dict[Phase, PhaseComparison]:
     """Compare every captured phase with the boundaries of the case's target, also after its final norm."""
     weight, eps = final_norm(case.profile.target)
     return compare_phases(captured, reference, None if weight is None else Norm(weight, eps))
 
 
 def phase_differences(
-    trained: Layout, comparisons: Mapping[Phase, Comparison], num_layers: int | None = None
+    trained: Layout, comparisons: Mapping[Phase, PhaseComparison], num_layers: int | None = None
 ) -> dict[Phase, LayoutDifference]:
     """What each phase's slots are against the trained layout."""
     return {phase: diff_layouts(trained, one.matches, num_layers) for phase, one in comparisons.items()}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from wiring.capture.matching import Norm, Rows, SlotMatch, compare_slots, diff_layouts, match_slots, matched_layout
+from wiring.capture.matching import Norm, SlotMatch, TextRows, compare_slots, diff_layouts, match_slots, matched_layout
 from wiring.errors import WiringError
 
 
@@ -100,9 +100,9 @@ def test_the_null_is_seeded():
     ("states", "rows", "code"),
     [
         (torch.zeros(40, 3, 31), None, "states-do-not-match"),
-        (torch.zeros(40, 3, 32), Rows(torch.arange(39)), "states-do-not-match"),
-        (torch.zeros(1, 3, 32), Rows(torch.zeros(1, dtype=torch.int64)), "too-few-states-to-match"),
-        (torch.zeros(40, 3, 32), Rows(torch.arange(40) + 100), "too-few-states-to-match"),
+        (torch.zeros(40, 3, 32), TextRows(torch.arange(39)), "states-do-not-match"),
+        (torch.zeros(1, 3, 32), TextRows(torch.zeros(1, dtype=torch.int64)), "too-few-states-to-match"),
+        (torch.zeros(40, 3, 32), TextRows(torch.arange(40) + 100), "too-few-states-to-match"),
     ],
 )
 def test_states_that_cannot_be_matched(states, rows, code):
@@ -122,7 +122,9 @@ def moved(states, shift):
 def test_shifts_are_found_where_rows_exist_on_both_sides(shift, dtype):
     reference = stream()
     states, rows = moved(served(reference, (0, 3, 12)), shift)
-    comparison = compare_slots(states.to(dtype), reference, served_rows=Rows(rows), reference_rows=Rows.whole([40]))
+    comparison = compare_slots(
+        states.to(dtype), reference, served_rows=TextRows(rows), reference_rows=TextRows.whole([40])
+    )
     assert comparison.layout == (0, 3, 12)
     assert {m.shift for m in comparison.matches} == {shift}
     assert {m.rows for m in comparison.matches} == {40 - abs(shift)}
@@ -131,11 +133,11 @@ def test_shifts_are_found_where_rows_exist_on_both_sides(shift, dtype):
 
 def test_a_shift_does_not_reach_into_the_next_text():
     reference = stream(rows=60)
-    rows = Rows.whole([20, 25, 15])
+    rows = TextRows.whole([20, 25, 15])
     order = torch.randperm(60, generator=torch.Generator().manual_seed(2))  # rows may come in any order
     states = served(reference, (3, 12))[order]
     comparison = compare_slots(
-        states, reference, served_rows=Rows(rows.positions[order], rows.texts[order]), reference_rows=rows
+        states, reference, served_rows=TextRows(rows.positions[order], rows.texts[order]), reference_rows=rows
     )
     assert comparison.layout == (3, 12)
     # One row of each text has no neighbor: the text decides, not the order of the rows.
@@ -144,7 +146,7 @@ def test_a_shift_does_not_reach_into_the_next_text():
     comparison = compare_slots(
         served(reference, (3, 12))[index - 1],
         reference,
-        served_rows=Rows(rows.positions[index], rows.texts[index]),
+        served_rows=TextRows(rows.positions[index], rows.texts[index]),
         reference_rows=rows,
     )
     assert comparison.layout == (3, 12) and {m.shift for m in comparison.matches} == {-1}
@@ -169,7 +171,7 @@ def test_repeated_tokens_do_not_make_a_shift():
     assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 0)
     states, rows = moved(served(reference, (0,)), 1)
     (match,) = compare_slots(
-        states, reference, served_rows=Rows(rows), reference_rows=Rows.whole([200]), shifts=(-1, 0, 1)
+        states, reference, served_rows=TextRows(rows), reference_rows=TextRows.whole([200]), shifts=(-1, 0, 1)
     ).matches
     assert (match.verdict, match.boundary, match.shift) == ("equals", 0, 1)  # 19 rows differ
 
@@ -224,7 +226,12 @@ def test_a_shift_that_few_rows_show_is_not_claimed():
     reference = repeating(tokens)
     states, rows = moved(served(reference, (0,)), 1)
     (match,) = compare_slots(
-        states, reference, served_rows=Rows(rows), reference_rows=Rows.whole([300]), shifts=(0, 1), corrupted=0.0
+        states,
+        reference,
+        served_rows=TextRows(rows),
+        reference_rows=TextRows.whole([300]),
+        shifts=(0, 1),
+        corrupted=0.0,
     ).matches
     assert (match.verdict, match.boundary) == ("undecided", None) and "2 of 299" in match.reason
     assert diff_layouts((0,), (match,)).names == ("undecided",)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from wiring.capture.matching import Norm, Rows
+from wiring.capture.matching import Norm, TextRows
 from wiring.checkpoints.states import open_states
 from wiring.checkpoints.target_files import final_norm
 from wiring.layers import Phase
@@ -30,7 +30,7 @@ class TinyServed:
     reference: torch.Tensor
     served: torch.Tensor
     partial: torch.Tensor
-    rows: Rows
+    rows: TextRows
     norm: Norm
 
     def phase(self, phase: Phase) -> torch.Tensor:
@@ -45,7 +45,7 @@ class TinyServed:
 
     def compared_rows(self, index: torch.Tensor) -> dict:
         """The arguments that say which rows of the reference belong to served rows `index`."""
-        served = Rows(self.rows.positions[index], self.rows.texts[index])
+        served = TextRows(self.rows.positions[index], self.rows.texts[index])
         return dict(served_rows=served, reference_rows=self.rows, norm=self.norm)
 
 
@@ -73,7 +73,7 @@ def make() -> TinyServed:
         reference=reference.flatten(1, 2),
         served=served.flatten(1, 2),
         partial=(served[1:] - torch.stack(missing)).flatten(1, 2),
-        rows=Rows.whole([LENGTH] * TEXTS),
+        rows=TextRows.whole([LENGTH] * TEXTS),
         norm=Norm(weight, eps),
     )
 

@@ -4,12 +4,12 @@
 `diff_layouts` names how the slots differ from the trained layout.
 """
 
-from wiring.capture.matching.candidate_scan import Norm, Rows
+from wiring.capture.matching.candidate_scan import Norm, TextRows
 from wiring.capture.matching.layout_difference import LayoutDifference, diff_layouts
 from wiring.capture.matching.match_result import (
     NORMED,
     RAW,
-    Comparison,
+    PhaseComparison,
     SlotComparison,
     SlotMatch,
     matched_layout,
@@ -19,10 +19,10 @@ from wiring.capture.matching.slot_compare import compare_slots, match_slots
 __all__ = [
     "NORMED",
     "RAW",
-    "Comparison",
+    "PhaseComparison",
     "LayoutDifference",
     "Norm",
-    "Rows",
+    "TextRows",
     "SlotComparison",
     "SlotMatch",
     "compare_slots",

@@ -27,14 +27,14 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TextRows:
     """The origin of rows of states: `positions` int64 [M] in their texts, `texts` int64 [M]; None for one text."""
 
     positions: Tensor
     texts: Tensor | None = None
 
     @classmethod
-    def whole(cls, lengths: Sequence[int]) -> Rows:
+    def whole(cls, lengths: Sequence[int]) -> TextRows:
         """Return all positions of texts of these lengths, one text after the other."""
         positions = torch.cat([torch.arange(n) for n in lengths])
         return cls(positions, torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)))
@@ -45,7 +45,7 @@ class Rows:
         return texts.cpu().long() * span + self.positions.cpu() + shift - low
 
 
-def partners(served: Rows, reference: Rows, shift: int) -> Tensor:
+def partners(served: TextRows, reference: TextRows, shift: int) -> Tensor:
     """Return for each served row the reference row of the same text `shift` positions later, -1 if none: int64 [M]."""
     low = int(torch.stack([served.positions.min().cpu() + shift, reference.positions.min().cpu()]).min())
     high = int(torch.stack([served.positions.max().cpu() + shift, reference.positions.max().cpu()]).max())

@@ -78,7 +78,7 @@ class SlotComparison(SlotMatch):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PhaseComparison:
     """All slots of one phase."""
 
     matches: tuple[SlotComparison, ...]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wiring.capture.matching.candidate_scan import Norm, Rows, Scan, partners, scan
+from wiring.capture.matching.candidate_scan import Norm, Scan, TextRows, partners, scan
 from wiring.capture.matching.match_result import (
     DRIFT,
     EQUALS,
@@ -17,7 +17,7 @@ from wiring.capture.matching.match_result import (
     RAW,
     TRANSFORMS,
     UNDECIDED,
-    Comparison,
+    PhaseComparison,
     SlotComparison,
 )
 from wiring.capture.matching.slot_verdict import Slot, judge, largest_error
@@ -40,14 +40,14 @@ def compare_slots(
     served: Tensor,
     reference: Tensor,
     *,
-    served_rows: Rows | None = None,
-    reference_rows: Rows | None = None,
+    served_rows: TextRows | None = None,
+    reference_rows: TextRows | None = None,
     norm: Norm | None = None,
     shifts: Sequence[int] = SHIFTS,
     transforms: Sequence[str] = TRANSFORMS,
     corrupted: float = CORRUPTED,
     seed: int = 0,
-) -> Comparison:
+) -> PhaseComparison:
     """Match served [M, n, H] with reference [L+1, N, H] of the same texts, any float type.
 
     served_rows, reference_rows: positions and texts of the M and N rows; without them the rows are positions 0.. of one
@@ -59,8 +59,8 @@ def compare_slots(
     Memory: 256 MiB of reference rows in float64, and 80 bytes for each row, boundary and slot at five shifts.
     Raises WiringError if widths or rows do not match, or for fewer than two rows or boundaries.
     """
-    served_rows = served_rows or Rows(torch.arange(len(served)))
-    reference_rows = reference_rows or Rows(torch.arange(reference.shape[1]))
+    served_rows = served_rows or TextRows(torch.arange(len(served)))
+    reference_rows = reference_rows or TextRows(torch.arange(reference.shape[1]))
     rows = (len(served_rows.positions), len(reference_rows.positions))
     if served.shape[-1] != reference.shape[-1] or rows != (len(served), reference.shape[1]):
         raise WiringError(
@@ -128,7 +128,7 @@ def _derangement(count: int, seed: list[int]) -> np.ndarray:
     return wrong
 
 
-def _with_drift(matches: Sequence[SlotComparison]) -> Comparison:
+def _with_drift(matches: Sequence[SlotComparison]) -> PhaseComparison:
     """Set the verdict "drift" on undecided slots whose errors grow with depth; one depth alone does not show drift."""
     drifting = {match.slot for match in matches if _resembles_drift(match)}
     unchanged = [m for m in matches if (m.transform, m.shift) == (RAW, 0)]
@@ -146,7 +146,7 @@ def _with_drift(matches: Sequence[SlotComparison]) -> Comparison:
             else m
             for m in matches
         ]
-    return Comparison(tuple(matches))
+    return PhaseComparison(tuple(matches))
 
 
 def _resembles_drift(match: SlotComparison) -> bool:

@@ -26,7 +26,7 @@ from wiring.accuracy.evaluation import evaluate
 from wiring.accuracy.replay import summarize
 from wiring.bench.acceptance_difference import Request, compare
 from wiring.bench.arm_results import unique_share
-from wiring.capture.matching import Rows, compare_slots
+from wiring.capture.matching import TextRows, compare_slots
 from wiring.checkpoints.states import StateSample
 from wiring.engines.resolve import Engine
 from wiring.lint import Changed, ServerView, lint
@@ -229,7 +229,7 @@ def _slots(bench: Bench, server: Server) -> tuple[SlotRecord, ...]:
         ranks = torch.isclose(served, fed(bench, server, run, rank=1)[:CAPTURED], rtol=1e-2, atol=1e-3)
     count, length = served.shape[:2]
     reference = texts.boundaries[:, :count].flatten(1, 2)
-    rows = Rows.whole([length] * count)
+    rows = TextRows.whole([length] * count)
     slots: list[SlotRecord] = []
     for phase in ("prefill", "verify"):
         here = (rows.positions < run.prompt) == (phase == "prefill")
@@ -237,7 +237,7 @@ def _slots(bench: Bench, server: Server) -> tuple[SlotRecord, ...]:
         found = compare_slots(
             served.flatten(0, 1)[index],
             reference,
-            served_rows=Rows(rows.positions[index], rows.texts[index]),
+            served_rows=TextRows(rows.positions[index], rows.texts[index]),
             reference_rows=rows,
             norm=bench.norm,
         )
