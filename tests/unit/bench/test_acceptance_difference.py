@@ -126,3 +126,15 @@ def test_meta_info_without_a_histogram_is_refused():
     with pytest.raises(WiringError) as error:
         from_meta({"spec_verify_ct": 3, "completion_tokens": 9})
     assert (error.value.code, error.value.found) == ("acceptance-histogram-missing", "spec_verify_ct")
+
+
+def test_a_group_of_one_request_is_compared_exactly():
+    counts = [(1, 2), (0, 4), (1, 4), (4, 4)]  # accepted drafts, rounds of each request; the first is a group alone
+    requests = [Request((1, 1)), Request((4, 0)), Request((3, 1)), Request((0, 4))]
+    apart = []
+    for drafts, rounds in counts:
+        rest_drafts, rest_rounds = 6 - drafts, 14 - rounds
+        apart.append(abs(drafts / rounds - rest_drafts / rest_rounds))
+    expected = sum(x >= apart[0] - 1e-12 for x in apart) / len(apart)
+    assert compare(requests[:1], requests[1:]).p_value == compare(requests[1:], requests[:1]).p_value == expected
+    assert compare([Request((1, 1), "a")], [Request((0, 2), "a")]).p_value == 1.0
