@@ -70,14 +70,14 @@ class Lab:
 
 
 class Book:
-    """One notebook in a tab of its own. `errors`: what the page's console told as errors."""
+    """One notebook in a tab of its own. `errors` are the error messages of its console."""
 
     def __init__(self, page, lab: Lab, name: str):
         self.page, self.lab, self.name = page, lab, name
         self.path = f"notebooks/{name}.ipynb"
         self.errors: list[str] = []
         page.set_default_timeout(120_000)
-        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.goto(f"{lab.url}/lab/workspaces/{name}/tree/{self.path}?token={lab.token}")
         page.locator(".jp-NotebookPanel .jp-Notebook").wait_for()

@@ -15,7 +15,7 @@ THROUGHPUT, LAYOUT, PATCH, AGAIN = (
     "05_rebenchmark",
 )
 
-# The states of the patch panel's steps: what a press of a button comes to, not that it is under way.
+# The states of the steps of the patch panel.
 STATES = """
 root => [...root.querySelectorAll("tr")].filter(line => /^(apply|prove|undo)$/.test(line.cells[0].innerText.trim()))
   .map(line => line.cells[1].innerText.trim()).join(", ")
@@ -29,7 +29,7 @@ def quiet_console(books):
     assert [error for book in books.opened.values() for error in book.errors] == []
 
 
-def told(what: str, spent: list[float]) -> None:
+def report_times(what: str, spent: list[float]) -> None:
     print(f"\n{what}: {median(spent):.0f} ms (median of {len(spent)}, {min(spent):.0f} to {max(spent):.0f})")
 
 
@@ -41,10 +41,10 @@ def test_layout_explorer_draws_each_chosen_layout(books, picture):
     spent = [book.change(box, lambda slot=slot: slide(box, f"slot {slot}")) for slot in (0, 1, 2, 0, 1, 0)]
     assert legend.text_content() == "chosen (3, 5, 32)"
     picture(box)
-    told("layout explorer, a slider's move to its figure", spent)
+    report_times("layout explorer, a slider's move to its figure", spent)
     spent = [book.change(box, button(box, name).click) for name in ("trained", "served", "trained", "served")]
     assert legend.text_content() == "chosen (3, 31, 59)"
-    told("layout explorer, a marked layout's button to its figure", spent)
+    report_times("layout explorer, a marked layout's button to its figure", spent)
     assert "Needs no server" in box.inner_text()
 
 
@@ -65,10 +65,10 @@ def test_speculation_calculator_draws_other_curves(books, picture):
         ("each further token verified", "PageUp"),
     ):
         spent += [book.change(box, lambda label=label, key=key: slide(box, label, key)) for _ in range(2)]
-    told("speculation calculator, a slider's move to its curves", spent)
+    report_times("speculation calculator, a slider's move to its curves", spent)
     assert box.inner_text() != words and "set by hand" in box.inner_text()
     picture(box)
-    told(
+    report_times(
         "speculation calculator, measured values loaded",
         [book.change(box, lambda at=at: chosen.select_option(index=at)) for at in reversed(range(len(names)))],
     )
@@ -89,7 +89,7 @@ def test_evidence_board_weighs_again(books, picture):
     assert box.inner_text() != before
     picture(box)
     spent.append(book.change(box, button(box, "cured").click))
-    told("evidence board, a move to its ranking", spent)
+    report_times("evidence board, a move to its ranking", spent)
     assert "Needs no server" in box.inner_text()
     picture(box, "cured")
 
@@ -104,7 +104,7 @@ def test_patch_panel_applies_proves_and_undoes_in_the_run_folder(books, lab, pic
         return sorted(path.name for path in (lab.checkout / "runs").glob("*/scratch/panel/*"))
 
     spent = [book.change(box, button(box, form).click, TEXT) for form in ("source", "plugin", "config")]
-    told("patch panel, another form to its diff", spent)
+    report_times("patch panel, another form to its diff", spent)
     assert copies() == []
     spent = [book.change(box, button(box, "Apply").click, STATES)]
     assert box.evaluate(STATES) == "done, not yet, not yet"
@@ -115,7 +115,7 @@ def test_patch_panel_applies_proves_and_undoes_in_the_run_folder(books, lab, pic
     picture(box)
     spent.append(book.change(box, button(box, "Undo").click, STATES))
     assert box.evaluate(STATES) == "done, done, done"
-    told("patch panel, a step to its state", spent)
+    report_times("patch panel, a step to its state", spent)
     assert copies() == [] and draft.read_bytes() == before and "byte for byte" in box.inner_text()
 
 
@@ -154,7 +154,7 @@ def test_server_panel_attaches_reads_and_detaches(books, picture, small_server):
         small_server.answers["/metrics"] = metrics(rate)
         spent.append(book.change(box, button(box, "Read").click, TEXT))
         book.until(lambda rate=rate: rate in box.inner_text(), "the reading is in the table")
-    told("server panel, Read to its table", spent)
+    report_times("server panel, Read to its table", spent)
     small_server.answers["/metrics"] = metrics("17.7")
     box.locator(".jupyter-widgets.widget-play button").first.click()  # from here on the browser's clock reads
     book.until(lambda: "17.7" in box.inner_text(), "it is read by the clock", 30)
@@ -174,4 +174,4 @@ def test_index_shows_the_steps_of_the_chosen_case(books, picture):
     spent = [book.change(box, lambda: chosen.select_option(label=other), TEXT)]
     picture(box)
     spent.append(book.change(box, lambda: chosen.select_option(index=0), TEXT))
-    told("index, another case to its steps", spent)
+    report_times("index, another case to its steps", spent)

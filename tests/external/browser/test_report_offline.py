@@ -18,7 +18,7 @@ NAMES = [link.name for link in WORKBOOK]
 
 @pytest.fixture(scope="module")
 def trouble():
-    """What the page's console told, and what it asked the network for."""
+    """Return the console messages of the page and its network requests."""
     return []
 
 
@@ -43,7 +43,7 @@ def page(chromium, run, trouble):
     context.set_offline(True)
     page = context.new_page()
     page.set_default_timeout(120_000)
-    page.on("console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("console", lambda message: trouble.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("request", lambda asked: trouble.append(asked.url) if asked.url.startswith("http") else None)
     page.goto(report.as_uri())

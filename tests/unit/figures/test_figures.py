@@ -44,11 +44,11 @@ def test_accuracy_intervals_are_drawn_from_low_to_high(accuracy_report):
     np.testing.assert_allclose(fig.data[0].error_y.arrayminus, [0.1] * 3)
 
 
-def test_accuracy_by_layout_marks_trained_and_served_and_says_whose_rule_it_is(accuracy_report):
+def test_accuracy_by_layout_marks_trained_and_served_and_names_the_counting_rule(accuracy_report):
     names = ("trained (0,)", "served (3,)", "zeroed", "shifted")
     fig = figures.accuracy_by_depth({name: accuracy_report((0,), 0.5) for name in names})
-    colours = [trace.marker.color for trace in fig.data]
-    assert colours[:2] == [figures.GREEN, figures.RED] and len(set(colours)) == 4
+    colors = [trace.marker.color for trace in fig.data]
+    assert colors[:2] == [figures.GREEN, figures.RED] and len(set(colors)) == 4
     assert [trace.line.dash for trace in fig.data] == ["solid", "solid", "dot", "dot"]
     assert len({trace.marker.symbol for trace in fig.data}) == 4
     assert "specforge: loss mask tested at" in caption(fig) and "share of rows" in fig.layout.yaxis.title.text
@@ -126,5 +126,5 @@ def test_every_figure_has_the_template_a_title_and_a_caption_and_no_ink_of_one_p
     for name, fig in every.items():
         assert fig.layout.template.layout.paper_bgcolor == "rgba(0,0,0,0)", name
         assert fig.layout.title.text and len(caption(fig)) > 40, name
-        if name != "layouts":  # whose cells are filled
+        if name != "layouts":  # its cells are filled
             assert '"black"' not in fig.to_json(), name

@@ -1,4 +1,4 @@
-"""The template can be read on both of JupyterLab's pages and by colour-blind readers, and carries captions."""
+"""The template can be read on both of JupyterLab's pages and by color-blind readers, and carries captions."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ BLIND = {
 APART = 20  # distance in CIE Lab; 2.3 is just noticeable side by side
 
 
-def linear(colour: str) -> np.ndarray:
+def linear(color: str) -> np.ndarray:
     """Linear RGB of #rrggbb (IEC 61966-2-1)."""
-    srgb = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    srgb = np.array([int(color[place : place + 2], 16) for place in (1, 3, 5)]) / 255
     return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
 
 
 def contrast(one: str, other: str) -> float:
     """Contrast ratio by WCAG 2.1."""
-    light = sorted(float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (one, other))
+    light = sorted(float(linear(color) @ [0.2126, 0.7152, 0.0722]) for color in (one, other))
     return (light[1] + 0.05) / (light[0] + 0.05)
 
 
@@ -66,24 +66,24 @@ def page(request) -> str:
     style = THEMES / f"theme-{request.param}-extension" / "index.css"
     if not style.is_file():
         pytest.skip("JupyterLab is not installed here")
-    colour = re.search(r"--jp-layout-color0:\s*([^;]+);", style.read_text())[1].strip()
-    return {"white": "#ffffff"}.get(colour, re.sub(r"^#(.)(.)(.)$", r"#\1\1\2\2\3\3", colour))
+    color = re.search(r"--jp-layout-color0:\s*([^;]+);", style.read_text())[1].strip()
+    return {"white": "#ffffff"}.get(color, re.sub(r"^#(.)(.)(.)$", r"#\1\1\2\2\3\3", color))
 
 
-def test_text_and_series_stand_out_from_both_pages(page):
-    assert contrast(INK, page) >= 4.3  # no one colour has more than 4.35 on both
-    for colour in (BLUE, RED, GREEN, PURPLE, GREY, *SERIES, *ARM_COLORS.values()):
-        assert contrast(colour, page) >= 3.0, colour
+def test_text_and_series_have_contrast_on_both_pages(page):
+    assert contrast(INK, page) >= 4.3  # no one color has more than 4.35 on both
+    for color in (BLUE, RED, GREEN, PURPLE, GREY, *SERIES, *ARM_COLORS.values()):
+        assert contrast(color, page) >= 3.0, color
     assert contrast(str(TEMPLATE.layout.modebar.activecolor), page) >= 3.0
 
 
-def test_every_line_of_a_figure_with_many_stands_out_from_both_pages(page):
+def test_every_line_of_a_figure_with_six_has_contrast_on_both_pages(page):
     fig = figures.acceptance({name: [0.5, 0.25] for name in (*ARM_COLORS, "replayed", "promised", "by search")})
-    colours = [trace.marker.color for trace in fig.data]
-    assert len(set(colours)) == 6 and min(contrast(colour, page) for colour in colours) >= 3.0
+    colors = [trace.marker.color for trace in fig.data]
+    assert len(set(colors)) == 6 and min(contrast(color, page) for color in colors) >= 3.0
 
 
-def test_the_last_colour_of_lines_is_told_apart_from_the_others_by_everyone():
+def test_the_last_line_color_differs_from_the_others_for_everyone():
     for matrix in (*BLIND.values(), np.eye(3)):
         assert min(apart(SERIES[-1], other, matrix) for other in SERIES[:-1]) > APART
 
@@ -95,7 +95,7 @@ def test_the_figure_is_transparent_and_its_text_is_ink():
 
 
 @pytest.mark.parametrize("kind", BLIND)
-def test_colours_that_say_something_are_told_apart_by_the_colour_blind(kind):
+def test_colors_with_a_meaning_differ_for_color_blind_readers(kind):
     for one, other in (*itertools.combinations(ARM_COLORS.values(), 2), (GREEN, ORANGE)):
         assert apart(one, other, BLIND[kind]) > APART, (one, other)
 
@@ -104,7 +104,7 @@ def test_a_red_and_a_green_of_one_lightness_would_not_be():
     assert apart("#c00000", "#546e00", np.eye(3)) > APART > apart("#c00000", "#546e00", BLIND["deuteranopia"])
 
 
-def test_lines_differ_in_more_than_their_colour():
+def test_lines_differ_in_more_than_their_color():
     assert len(set(SYMBOLS)) == len(set(SERIES)) == len(SYMBOLS)
 
 

@@ -13,7 +13,7 @@ from wiring.workbook.hygiene import problems
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 
-pytestmark = pytest.mark.long  # minutes for all of them; what makes it so is tested on small ones in tests/show
+pytestmark = pytest.mark.long  # minutes for all; tests/unit/figures/test_save_reference.py tests small ones
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -24,7 +24,7 @@ def test_saved_twice_a_notebook_has_the_same_bytes(path, tmp_path):
     first = copy.read_bytes()
     changed = save_reference(copy)
     second = copy.read_bytes()
-    told = difflib.unified_diff(first.decode().splitlines(), second.decode().splitlines(), n=2, lineterm="")
-    assert changed is False, "\n".join(told)
+    diff = difflib.unified_diff(first.decode().splitlines(), second.decode().splitlines(), n=2, lineterm="")
+    assert changed is False, "\n".join(diff)
     assert second == first
     assert problems(copy) == []
