@@ -27,7 +27,7 @@ def capture() -> None:
 
 
 def embedding_id() -> None:
-    """Let the layer id -1 stand for the embedding output, where WIRING_EMBEDDING_ID=1."""
+    """Read the layer id -1 as the embedding output, where WIRING_EMBEDDING_ID=1."""
     if os.environ.get("WIRING_EMBEDDING_ID") == "1":
         from wiring.patch.embedding_plugin import register
 

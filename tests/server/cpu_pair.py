@@ -57,7 +57,7 @@ class Pair:
     """A target with tokenizer, its draft, and reference continuations by name of the request group.
 
     references: "ragged" (32 prompts of 2 to 47 tokens), "long" (prompts longer than a prefill chunk of 64), "many" (6
-        that never generate `eos` and whose continuations together overflow a small KV pool).
+        that never generate `eos`; their continuations together overflow a small KV pool).
     eos: the target's end-of-sequence token, chosen so that it occurs in many of the ragged outputs.
     """
 
@@ -126,7 +126,7 @@ def _token_to_stop_at(ragged: tuple[Reference, ...], many: tuple[Reference, ...]
 
 
 def write_target(folder: Path, layers: int = LAYERS) -> None:
-    """Write the random target, whose last layer has experts, and its tokenizer."""
+    """Write the random target, with experts in its last layer, and its tokenizer."""
     config = DeepseekV3Config(
         **_SIZES,
         moe_intermediate_size=64,
@@ -174,7 +174,7 @@ def write_target(folder: Path, layers: int = LAYERS) -> None:
 
 
 def write_family_target(folder: Path, family: str) -> None:
-    """Write a target of 8 layers of "deepseek", "llama" or "qwen3", whose layer ids SGLang reads by different rules."""
+    """Write a target of 8 layers of "deepseek", "llama" or "qwen3"; SGLang reads their layer ids by different rules."""
     if family == "deepseek":
         return write_target(folder, FAMILY_LAYERS)
     config, model = _FAMILIES[family]

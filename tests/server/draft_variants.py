@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from wiring.checkpoints.draft_files import DraftCheckpoint
 from wiring.checkpoints.rope_config import Rope
 
-VOCABULARY, WIDTH = 128, 64  # of the target in cpu_pair.py, whose import takes seconds
+VOCABULARY, WIDTH = 128, 64  # of the target in cpu_pair.py; importing it takes seconds
 CONTEXT = 512
 REDUCED = 96
 Reading = Callable[[DraftCheckpoint], DraftCheckpoint]

@@ -112,3 +112,41 @@ def attach(url: str, *, api_key: str = "", read_only: bool = True) -> RunningSer
     version = str(info.get("version", "unknown"))
     notes = () if version == SUPPORTED else (release_note(f"this server runs SGLang {version}"),)
     return RunningServer(client.url, client, notes=notes)
+
+
+def check_attached(url: str, where: str, *, drafts: bool, api_key: str = "") -> None:
+    """Check that a running server can be used and that it drafts, or does not; `where` names the setting with `url`.
+
+    Raises WiringError ("server-not-usable", "server-without-draft", "baseline-with-draft").
+    """
+    where = f"{where}: {url}"
+    try:
+        with attach(url, api_key=api_key) as server:
+            algorithm = server.client.server_info().get("speculative_algorithm")
+    except WiringError as error:
+        raise WiringError(
+            "the server cannot be used",
+            code="server-not-usable",
+            where=where,
+            found=str(error),
+            remedy="A server on another machine needs a tunnel: ssh -N -L PORT:127.0.0.1:PORT HOST",
+        ) from error
+    remedy = "engine.url is the server with the draft, engine.plain_url the one without"
+    if drafts and not algorithm:
+        raise WiringError(
+            "this server runs without a draft",
+            code="server-without-draft",
+            where=where,
+            expected="EAGLE3",
+            found="no speculative algorithm",
+            remedy=remedy,
+        )
+    if algorithm and not drafts:
+        raise WiringError(
+            "this server drafts, so it is no baseline",
+            code="baseline-with-draft",
+            where=where,
+            expected="no speculative algorithm",
+            found=algorithm,
+            remedy=remedy,
+        )

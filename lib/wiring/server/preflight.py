@@ -22,7 +22,7 @@ from wiring.lint.fit import check_fit
 from wiring.server.cpu.launcher import installed_sglang, require_sglang
 from wiring.server.server_spec import ServerSpec
 
-_FITTING = ("fc.weight", "lm_head.weight", "d2t")  # the draft's tensors whose sizes depend on the target
+_FITTING = ("fc.weight", "lm_head.weight", "d2t")  # the draft's tensors with sizes that depend on the target
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2}
 _PROCESS_BYTES = 1_500_000_000  # a CPU server's processes without weights: 1.4 to 1.6 GB with SGLang 0.5.23
 

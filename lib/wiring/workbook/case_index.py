@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from wiring.errors import WiringError
+from wiring.workbook.live import check_ready
 from wiring.workbook.notebook_copies import FOLDER
-from wiring.workbook.prerequisites import check_ready
 from wiring.workbook.profile import PROFILES, Profile, load_profile, read_profile
 from wiring.workbook.run_folder import RESULTS
 from wiring.workbook.run_status import Step

@@ -12,7 +12,8 @@ from wiring.bench.measurement import Machine, Measurement, this_machine
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
 from wiring.server.arguments import ArgumentRow, asked_vs_resolved
-from wiring.server.launch import RunningServer, attach, start
+from wiring.server.launch import RunningServer, attach, check_attached, start
+from wiring.server.preflight import check_gpus
 from wiring.server.server_spec import ServerSpec
 from wiring.workbook.artefacts import Throughput
 from wiring.workbook.case import Case
@@ -91,6 +92,20 @@ def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | N
 def attach_server(url: str, read_only: bool = True) -> RunningServer:
     """Attach to a running server, with the API key in SGLANG_API_KEY where it asks for one."""
     return attach(url, api_key=os.environ.get(API_KEY, ""), read_only=read_only)
+
+
+def check_ready(profile: Profile, where: Path) -> None:
+    """Check that this machine has the GPUs of a profile and that its running servers can be used; `where` is its file.
+
+    The run starts servers of its own even where two run already, so a profile for CUDA needs its GPUs here.
+    Raises WiringError as `check_gpus` and `check_attached`.
+    """
+    engine = profile.engine
+    if engine.device == "cuda":
+        check_gpus(engine.extra_flags, f"{where}, field engine.device")
+    for field, drafts in (("url", True), ("plain_url", False)):
+        if url := getattr(engine, field):
+            check_attached(url, f"{where}, field engine.{field}", drafts=drafts, api_key=os.environ.get(API_KEY, ""))
 
 
 def plain_arm(case: Case, step: str, progress: Progress | None = None) -> Arm:

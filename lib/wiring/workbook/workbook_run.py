@@ -31,16 +31,17 @@ def run_workbook(
     Raises WiringError as `run_chain` does, for a profile that is not valid, for one that this machine cannot serve, and
     for a draft that does not fit the target.
     """
+    from wiring.server.preflight import preflight
     from wiring.workbook.case import validate_artefact
-    from wiring.workbook.prerequisites import check_pair, check_ready
+    from wiring.workbook.live import check_ready, server_spec
     from wiring.workbook.profile import load_profile, profile_path, read_profile
 
     path = profile_path(profile)
-    check_ready(read_profile(path), path)  # first: without a GPU a path that is missing too is no news
+    check_ready(read_profile(path), path)  # first: on a machine without GPUs its paths do not matter
     loaded = load_profile(path)
     plan = plan_chain(path, run_root=run_root, notebooks_dir=NOTEBOOKS, overrides=overrides)
     if not resume or any(step.state != "ran" for step in workbook_steps(plan)):
-        check_pair(loaded)
+        preflight(server_spec(loaded, draft=loaded.draft))
     return run_chain(
         path,
         run_root=run_root,

@@ -17,7 +17,7 @@ from wiring.bench.benchmark import Arm, measure
 from wiring.errors import WiringError
 from wiring.server import ports
 from wiring.server.client import ServerClient
-from wiring.server.launch import attach
+from wiring.server.launch import attach, check_attached
 from wiring.server.ports import free_port
 
 INFO = {"model_path": "/t", "version": "0.5.23", "speculative_algorithm": "EAGLE3"}
@@ -215,6 +215,20 @@ def test_attach_notes_another_release(server):
 def test_attach_refuses_other_locked_and_unhealthy_servers(server, info, health, code):
     server.answers["GET", "/server_info"], server.answers["GET", "/health"] = info, (health, "")
     assert code_of(lambda: attach(server.url)) == code
+
+
+def test_the_addresses_of_the_draft_and_of_the_baseline_are_not_mixed_up(server):
+    server.answers["GET", "/server_info"] = (200, INFO)
+    check_attached(server.url, "mine.yaml, field engine.url", drafts=True)
+    assert code_of(lambda: check_attached(server.url, "here", drafts=False)) == "baseline-with-draft"
+    server.answers["GET", "/server_info"] = (200, INFO | {"speculative_algorithm": None})
+    check_attached(server.url, "mine.yaml, field engine.plain_url", drafts=False)
+    assert code_of(lambda: check_attached(server.url, "here", drafts=True)) == "server-without-draft"
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(WiringError) as error:
+        check_attached(url, "mine.yaml, field engine.url", drafts=True)
+    assert (error.value.code, error.value.where) == ("server-not-usable", f"mine.yaml, field engine.url: {url}")
+    assert "nothing answers" in error.value.found and "ssh -N -L" in error.value.remedy
 
 
 @pytest.fixture

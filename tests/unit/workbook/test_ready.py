@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from wiring.errors import WiringError
-from wiring.workbook.prerequisites import check_ready
+from wiring.workbook import live
 from wiring.workbook.profile import PROFILES, Engine
 from wiring.workbook.workbook_run import run_workbook
 
@@ -23,45 +22,29 @@ def profile(**engine):
     return SimpleNamespace(engine=Engine(**engine))
 
 
-def attaching(algorithm):
-    """An `attach` to servers with this algorithm; an exception is raised instead."""
-
-    @contextmanager
-    def attach(url):
-        if isinstance(algorithm, Exception):
-            raise algorithm
-        yield SimpleNamespace(client=SimpleNamespace(server_info=lambda: {"speculative_algorithm": algorithm}))
-
-    return attach
+@pytest.fixture
+def checks(monkeypatch):
+    """Record the checks of GPUs and of running servers instead of doing them."""
+    done = []
+    monkeypatch.setattr(live, "check_gpus", lambda *what: done.append(what))
+    monkeypatch.setattr(live, "check_attached", lambda *what, drafts, api_key: done.append((*what, drafts)))
+    return done
 
 
-def test_a_profile_for_the_cpu_that_starts_its_servers_asks_nothing():
-    check_ready(profile(), FILE, gpus=None, attach=None)
+def test_a_profile_for_the_cpu_without_running_servers_needs_no_check(checks):
+    live.check_ready(profile(), FILE)
+    assert checks == []
 
 
-def test_a_profile_for_gpus_has_its_flags_held_against_them():
-    asked = []
-    check_ready(profile(device="cuda", extra_flags=("--tp-size", "8")), FILE, gpus=lambda *what: asked.append(what))
-    assert asked == [(("--tp-size", "8"), "mine.yaml, field engine.device")]
-
-
-@pytest.mark.parametrize(
-    ("field", "algorithm", "words"),
-    [
-        ("url", None, "runs without a draft .expected EAGLE3, found none"),
-        ("plain_url", "EAGLE3", "this server drafts, so it is no baseline"),
-    ],
-)
-def test_the_two_addresses_are_not_mixed_up(field, algorithm, words):
-    with pytest.raises(WiringError, match=f"^mine.yaml, field engine.{field}: http://h:1: .*{words}"):
-        check_ready(profile(**{field: "http://h:1"}), FILE, attach=attaching(algorithm))
-    check_ready(profile(**{field: "http://h:1"}), FILE, attach=attaching(None if algorithm else "EAGLE3"))
-
-
-def test_a_server_that_does_not_answer_is_told_with_its_field_and_the_tunnel():
-    gone = WiringError("nothing answers /server_info", found="refused", remedy="Check that the server runs")
-    with pytest.raises(WiringError, match="field engine.url: http://h:1: nothing answers.*found refused.*ssh -N -L"):
-        check_ready(profile(url="http://h:1"), FILE, attach=attaching(gone))
+def test_the_flags_and_addresses_of_a_profile_are_checked(checks):
+    live.check_ready(
+        profile(device="cuda", extra_flags=("--tp-size", "8"), url="http://a:1", plain_url="http://b:1"), FILE
+    )
+    assert checks == [
+        (("--tp-size", "8"), "mine.yaml, field engine.device"),
+        ("http://a:1", "mine.yaml, field engine.url", True),
+        ("http://b:1", "mine.yaml, field engine.plain_url", False),
+    ]
 
 
 @pytest.fixture

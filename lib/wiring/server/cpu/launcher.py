@@ -47,7 +47,7 @@ def installed_sglang() -> str | None:
 
 
 def require_sglang(found: str | None) -> None:
-    """Refuse every SGLang release but the supported one, whose functions the kit replaces by name and signature.
+    """Refuse other SGLang releases: the kit replaces functions of the supported one by name and signature.
 
     Raises:
         WiringError: `found` is None ("sglang-missing") or another version ("sglang-unsupported").

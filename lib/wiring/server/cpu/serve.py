@@ -1,8 +1,8 @@
 """Main script of the CPU server: `python -m wiring.server.cpu.serve <SGLang's flags>`.
 
 Importing this module prepares the process for SGLang on a CPU. The server's children are spawned, which imports the
-main script again before their own work, so they are prepared too. Only what is missing is declared: triton beside the
-CPU build of torch, and torchvision's operators beside a torchvision linked against CUDA.
+main script again before their own work, so they are prepared too. Only what is missing is declared: triton with the CPU
+build of torch, and torchvision's operators with a torchvision that is linked against CUDA.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ BACKEND = "torch_native"
 def register() -> None:
     """Register the backends with SGLang; called in the server's process and in each child."""
     register_attention_backend(BACKEND)(CpuAttention)
-    # SGLang treats a backend without an entry as Triton, whose prefill attends with expanded keys and values.
+    # Without an entry SGLang treats a backend as Triton, and prefill would attend with expanded keys and values.
     # torch_native reads both from the latent cache, so it always needs the absorbed form.
     deepseek.AttentionBackendRegistry.register(BACKEND, deepseek._dispatch_mla_subtype)
     HookRegistry.register(
@@ -146,7 +146,7 @@ class CpuDraftAttention:
     A round of `num_steps` drafts runs `num_steps - 1` forward passes: its first draft comes from the extend batch.
 
     Raises:
-        WiringError: top-k above 1 on a pool with pages of several tokens, whose slots SGLang lays out differently.
+        WiringError: top-k above 1 on a pool with pages of several tokens, where SGLang orders slots differently.
     """
 
     def __init__(self, model_runner, topk: int, num_steps: int):
