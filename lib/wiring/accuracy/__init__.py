@@ -1,1 +1,1 @@
-"""Evidence without a server: accuracy by depth, slot matching, fit of draft to target."""
+"""Accuracy of the draft alone on saved states: counting rules, evaluation, controls, replay, statistics."""

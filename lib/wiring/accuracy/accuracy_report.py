@@ -1,4 +1,4 @@
-"""What an evaluation of the draft alone gives: plain numbers, without torch, fit for JSON and for artefacts."""
+"""Results of a draft evaluation as plain numbers, without torch, for JSON and artefacts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class DepthAccuracy:
     """Accuracy of draft step `depth` (0 first). Shares lie in 0..1; `low`, `high` bound a 95 % interval.
 
     `correct` of `total` rows are right, pooled over all sequences; `accuracy` is averaged as the rule says.
-    `floor` is the share reached by always proposing the most frequent label of the sample; `out_of_vocabulary` of
-    `out_of_vocabulary_of` rows that the loss mask names have a label that the draft cannot say.
+    `floor` is the share of the most frequent label of the sample (a frequency baseline); `out_of_vocabulary` of
+    `out_of_vocabulary_of` rows in the loss mask have a label outside the draft's vocabulary.
     """
 
     depth: int
@@ -42,9 +42,9 @@ class PositionAccuracy:
 class AccuracyReport:
     """Accuracy under one layout and one control, over `sequences` sequences.
 
-    `accept_length` is the simulated one without the bonus token, sum over depths of the product of the accuracies up
-    to there (of a cumulative rule: the sum of its accuracies); with the bonus it is one more. `unigram` and `bigram`
-    are the shares of frequency tables at depth 0 (None below two sequences).
+    `accept_length` is simulated, without the bonus token: the sum over depths of the product of the accuracies up to
+    that depth (for a cumulative rule: the sum of its accuracies). `unigram` and `bigram` are the frequency baselines at
+    depth 0 (None below two sequences).
     """
 
     layout: Layout
@@ -61,5 +61,5 @@ class AccuracyReport:
 
     @property
     def accept_length_with_bonus(self) -> float:
-        """Simulated accept length, the target's own token included."""
+        """Simulated accept length, bonus token included."""
         return self.accept_length + 1

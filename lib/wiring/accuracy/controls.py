@@ -1,4 +1,4 @@
-"""Negative controls: the same states spoilt in a known way, to show what failure would look like."""
+"""Negative controls: the saved states corrupted in a known way, to measure what failure looks like."""
 
 from __future__ import annotations
 
@@ -14,24 +14,9 @@ if TYPE_CHECKING:
     from wiring.checkpoints.states import StateSample
 
 AS_THEY_ARE = "none"
-CONTROLS = {
-    AS_THEY_ARE: "the states as they are",
-    "zeroed": "all states zero: what the draft knows from the text alone",
-    "shifted": "each row gets the state of the token before it",
-    "permuted": "slots rotated by one: slot i gets the state of slot i + 1",
-    "other_sequence": "states of the sequence before it in the sample",
-}
-SPOILT = tuple(name for name in CONTROLS if name != AS_THEY_ARE)
-
-
-def check_control(control: str, layout: Layout) -> None:
-    """Raise WiringError for an unknown control, or for one that would change nothing under `layout`."""
-    if control not in CONTROLS:
-        raise WiringError(f"no control is called {control!r}", expected=", ".join(CONTROLS), found=repr(control))
-    if control == "permuted" and len(set(layout)) < 2:
-        raise WiringError(
-            "rotating the slots changes nothing", where=f"layout {layout}", expected="two different boundaries"
-        )
+CORRUPTED = ("zeroed", "shifted", "permuted", "other_sequence")
+"""zeroed: all states zero. shifted: each row gets the state of the token before. permuted: slot i gets the state of
+slot i + 1. other_sequence: states of the previous sequence of the sample."""
 
 
 def with_controls(
@@ -39,25 +24,31 @@ def with_controls(
 ) -> Iterator[tuple[StateSample, dict[str, Tensor]]]:
     """Pair each sample with its states [N, n, H] in `layout` under each control; samples are streamed in order.
 
-    "other_sequence" takes the states of the sample before (the first sample those of the second); where the other is
-    shorter, its states are repeated. Raises WiringError as `check_control` does, and for a lone sample there.
+    "other_sequence" takes the states of the sample before (the first sample those of the second), repeated where they
+    are shorter. Raises WiringError for an unknown control, for one that changes nothing under `layout`, and for a
+    single sample there.
     """
     for control in controls:
-        check_control(control, layout)
-    if "other_sequence" in controls:
-        paired = _with_neighbour(samples)
-    else:
-        paired = ((sample, None) for sample in samples)
-    return (
-        (sample, {control: _changed(sample, layout, control, other) for control in controls})
-        for sample, other in paired
-    )
+        if control not in (AS_THEY_ARE, *CORRUPTED):
+            names = ", ".join((AS_THEY_ARE, *CORRUPTED))
+            raise WiringError(
+                "unknown control", code="control-unknown", where="controls", expected=names, found=control
+            )
+        if control == "permuted" and len(set(layout)) < 2:
+            raise WiringError(
+                "rotating the slots changes nothing",
+                code="control-without-effect",
+                where=f"layout {layout}",
+                expected="two different boundaries",
+            )
+    pairs = _with_neighbor(samples) if "other_sequence" in controls else ((sample, None) for sample in samples)
+    return ((sample, {c: _changed(sample, layout, c, other) for c in controls}) for sample, other in pairs)
 
 
 def _changed(sample: StateSample, layout: Layout, control: str, other: StateSample | None) -> Tensor:
-    if control == "other_sequence":
-        states, length = other.select(layout), len(sample.tokens)
-        return states[[i % len(states) for i in range(length)]]
+    if other is not None and control == "other_sequence":
+        states = other.select(layout)
+        return states[[i % len(states) for i in range(len(sample.tokens))]]
     states = sample.select(layout)
     if control == "zeroed":
         return states.new_zeros(states.shape)
@@ -66,14 +57,17 @@ def _changed(sample: StateSample, layout: Layout, control: str, other: StateSamp
     return states.roll(-1, 1) if control == "permuted" else states
 
 
-def _with_neighbour(samples: Iterable[StateSample]) -> Iterator[tuple[StateSample, StateSample]]:
+def _with_neighbor(samples: Iterable[StateSample]) -> Iterator[tuple[StateSample, StateSample]]:
+    """Pair each sample with the one before it, the first with the second."""
     stream = iter(samples)
     first = next(stream, None)
     if first is None:
         return
     second = next(stream, None)
     if second is None:
-        raise WiringError("the control other_sequence needs two sequences", where=first.source, found="one")
+        raise WiringError(
+            "the control other_sequence needs two sequences", code="one-sequence", where=first.source, found="one"
+        )
     yield first, second
     yield second, first
     before = second

@@ -1,4 +1,4 @@
-"""A draft, the target's ends and a folder of saved states, opened and held against each other: ready to evaluate."""
+"""Open a draft, the target's embedding and head, and saved states, and check that they fit together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wiring.model.eagle3 import Eagle3Draft
 
 @dataclass(frozen=True)
 class DraftEvaluation:
-    """What `evaluate` needs. `notes` say what was assumed; `norm` the test of the saved last hidden state, if any."""
+    """The inputs of `evaluate`. `notes` name assumptions; `norm` is the test of the saved last hidden state, if any."""
 
     draft: Eagle3Draft
     checkpoint: DraftCheckpoint
@@ -34,7 +34,7 @@ class DraftEvaluation:
     notes: tuple[str, ...]
 
 
-def open_standalone(
+def open_evaluation(
     draft: str | Path,
     states: str | Path,
     target: str | Path | None = None,
@@ -48,14 +48,20 @@ def open_standalone(
     dtype: torch.dtype = torch.float32,
     skip_bad: bool = False,
 ) -> DraftEvaluation:
-    """Open everything and decide what is open: the producer, the layout, the norm state.
+    """Open draft, states and target; determine the producer, the layout and the norm state.
 
-    target: a folder with config.json and weights; None: where the draft's config names a local folder. layout, stored:
-    boundaries, see `wiring.accuracy.state_slots`. last_hidden: "post" or "pre" overrides what the format says or a test finds.
-    Raises WiringError naming what does not fit, or what is doubtful and how to say it.
+    target: a folder with config.json and weights; None: the local folder that the draft's config names. layout, stored:
+    boundaries, see `wiring.accuracy.state_slots`. last_hidden: "post" or "pre" overrides the format and the test.
+    Raises WiringError for inputs that do not fit together, or are ambiguous.
     """
     if last_hidden not in ("", "post", "pre"):
-        raise WiringError("not a norm state", where="--last-hidden", expected="post or pre", found=last_hidden)
+        raise WiringError(
+            "not a norm state",
+            code="norm-state-unknown",
+            where="--last-hidden",
+            expected="post or pre",
+            found=last_hidden,
+        )
     checkpoint = read_draft(draft, producer=producer, norm_output=norm_output)
     folder = _target_folder(target, checkpoint)
     config = read_target_config(folder)
@@ -70,7 +76,7 @@ def open_standalone(
     reading = {"hidden_size": shape.target_hidden_size, "skip_bad": skip_bad, "vocab_size": config.vocab_size}
     found = open_states(states, stored=stored, **reading)
     if found.boundaries is not None:
-        _check_depth(found.boundaries, config.num_layers, states)
+        check_layout(found.boundaries, config.num_layers, where=states)
     recorded, why = _recorded(checkpoint, config.num_layers)
     choice = choose_slots(
         asked=layout,
@@ -96,15 +102,16 @@ def open_standalone(
     ]
     first = next(iter(found))
     if first.mask_assumed:
-        notes.append(f"loss mask: the files ({first.format}) hold none, so every token counts, the prompt's too")
+        notes.append(f"loss mask: the files ({first.format}) hold none, so every token counts, prompts included")
     if not last_hidden and first.norm == "undecided":
         tested = decide_norm(found, head.to(device, torch.float32))
         if tested.state == "undecided":
             raise WiringError(
-                "the format does not say whether the last hidden state is normed, and a test does not decide it",
+                "neither the format nor a test determines whether the last hidden state is normed",
+                code="norm-state-undecided",
                 where=states,
                 found=tested.evidence,
-                remedy="Say --last-hidden post or --last-hidden pre",
+                remedy="Pass --last-hidden post or --last-hidden pre",
             )
         head = dataclasses.replace(head, state=tested.state)
         notes.append(f"last hidden state: {tested.state}-norm; {tested.evidence}")
@@ -112,7 +119,7 @@ def open_standalone(
 
 
 def _recorded(checkpoint: DraftCheckpoint, num_layers: int) -> tuple[Layout | None, str]:
-    """The layout that the draft records, and where: a cured copy by its record, for its ids are a server's."""
+    """Return the layout that the draft records, and where; a patched copy has it in its record, not in its ids."""
     copy, slots = read_copy_record(checkpoint.folder), checkpoint.shape.num_slots
     if copy is None or copy.layout is None:
         return checkpoint.layout_hint(num_layers)
@@ -122,25 +129,13 @@ def _recorded(checkpoint: DraftCheckpoint, num_layers: int) -> tuple[Layout | No
 
 
 def _check_finite(weight: torch.Tensor, folder: Path, name: str) -> None:
-    if not bool(weight.sum(dtype=torch.float32).isfinite()):  # one number, where a mask would be as large as the weight
+    if not bool(weight.sum(dtype=torch.float32).isfinite()):  # needs no mask as large as the weight
         raise WiringError(
             f"the target's {name} holds NaN or infinity",
+            code="target-not-finite",
             where=folder,
-            remedy="Download or export the target again: every label would be wrong",
+            remedy="Download or export the target again",
         )
-
-
-def _check_depth(boundaries: Layout, num_layers: int, states: str | Path) -> None:
-    try:
-        check_layout(boundaries, num_layers)
-    except WiringError as error:
-        raise WiringError(
-            f"stored {error.problem}",
-            where=states,
-            expected=error.expected,
-            found=error.found,
-            remedy="Correct boundaries.json or --stored, or give the target that made the states",
-        ) from None
 
 
 def _target_folder(target: str | Path | None, checkpoint: DraftCheckpoint) -> Path:
@@ -152,8 +147,9 @@ def _target_folder(target: str | Path | None, checkpoint: DraftCheckpoint) -> Pa
         return Path(named)
     raise WiringError(
         "the target's embedding and lm_head are needed",
+        code="target-missing",
         where=checkpoint.folder,
         expected="--target with the folder of the target's config.json and weights",
         found=f"the draft names {named!r}, which is no local folder" if named else "no target",
-        remedy="The labels are the target's own choices; the first and last weights of the target are enough",
+        remedy="Pass a folder with at least the embedding, final norm and head of the target",
     )

@@ -1,14 +1,14 @@
-"""The draft alone on saved states: accuracy by depth, by any trainer's counting rule, under any control.
+"""Evaluate the draft alone on saved states: accuracy by depth, by a trainer's counting rule, under each control.
 
-The rules are data (`wiring.accuracy.counting`); this file is the one loop over batches. Row t at depth k predicts the
-label at position j = t+1+k; whether the row counts depends on j alone. Only rows that count are projected by the
-draft's head, and only labels of such rows are computed.
+Row t at depth k predicts the label at position j = t+1+k; whether the row counts depends on j alone (see
+`wiring.accuracy.counting`). Only counted rows are projected by the draft's head, and only their labels are computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +41,7 @@ def accuracy_by_depth(
     control: str = AS_THEY_ARE,
     **settings,
 ) -> AccuracyReport:
-    """`evaluate` under one control."""
+    """Return `evaluate` under one control."""
     return evaluate(draft, samples, layout, depths, head, controls=(control,), **settings)[control]
 
 
@@ -64,17 +64,16 @@ def evaluate(
 ) -> dict[str, AccuracyReport]:
     """Measure draft steps 0..depths-1 on saved states by a counting rule, once for each control, in one pass.
 
-    `head` is the target's head (a bare tensor [V, H] means states that are normed already); the draft's device and
-    type are used. `batch` sequences run together; `trainer_batch` is the batch size of the trainer whose rule averages
-    over batches. `control_sequences` limits all controls but "none" to the first sequences; `outside_sequences` does so
-    for the share of labels outside the draft's vocabulary, under a rule that labels inside it: that share alone needs
-    the target's whole head. `seed` draws the bootstrap; `progress` is told the number of sequences done.
-    Memory: one batch, and a few counts for each sequence.
+    `head` is the target's head (a tensor [V, H]: the states are normed already); the draft's device and dtype are used.
+    `batch` sequences run together; `trainer_batch` is the batch size of a trainer whose rule averages over batches.
+    `control_sequences` limits all controls but "none" to the first sequences; `outside_sequences` limits the share of
+    labels outside the draft's vocabulary under a rule that labels inside it, because only that share needs the target's
+    whole head. `seed` is that of the bootstrap; `progress` is called with the number of sequences done.
 
     Raises WiringError for no countable row, a head that does not fit, or a layout that is not stored.
     """
     if depths < 1:
-        raise WiringError("accuracy needs at least one depth", expected=">= 1", found=depths)
+        raise WiringError("accuracy needs at least one depth", code="no-depths", expected=">= 1", found=depths)
     rule = counting_rule(rule) if isinstance(rule, str) else rule
     device, dtype = draft.fc.weight.device, draft.fc.weight.dtype
     head = (head if isinstance(head, TargetHead) else TargetHead(head)).to(device, dtype)
@@ -82,8 +81,9 @@ def evaluate(
     tallies = {control: _Tally(depths, len(head.weight)) for control in controls}
     done = 0
     if getattr(draft, "depends_on_length", False):
-        batch = 1  # dynamic RoPE: a row's numbers depend on the length of its text, so none is padded
-    for group in _grouped(with_controls(samples, layout, controls), batch):
+        batch = 1  # dynamic RoPE: a row depends on the length of its text, so no text may be padded
+    stream = with_controls(samples, layout, controls)
+    while group := list(islice(stream, batch)):
         whole = len(group) if outside_sequences is None else outside_sequences - done
         rows = counted.rows([sample for sample, _ in group], draft.config.vocab_size, whole)
         for control, tally in tallies.items():
@@ -92,26 +92,28 @@ def evaluate(
                 take = min(take, max(control_sequences - done, 0))
             if take:
                 states = _stacked([states[control] for _, states in group[:take]], rows.tokens.shape[1], device, dtype)
-                _run(draft, rows.first(take), states, depths, rule, tally, floors=control == controls[0])
+                _run(draft, rows.first(take), states, depths, rule, tally, baselines=control == controls[0])
         done += len(group)
         if progress:
             progress(done)
     if not done:
-        raise WiringError("there are no sequences to measure on", where=f"layout {layout}", expected="at least one")
-    floors = tallies[controls[0]].table.scores()
+        raise WiringError(
+            "no sequences to evaluate", code="no-sequences", where=f"layout {layout}", expected="at least one"
+        )
+    baselines = tallies[controls[0]].table.scores()
     return {
-        control: tally.report(layout, control, rule, trainer_batch, seed, floors) for control, tally in tallies.items()
+        control: tally.report(layout, control, rule, trainer_batch, seed, baselines)
+        for control, tally in tallies.items()
     }
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """A padded batch: what every depth and control of it has in common. P = longest sequence, plus one where padded.
+    """A padded batch, shared by all depths and controls. P = longest sequence, plus one under `padded_end`.
 
     tokens [B, P]; labels [B, P + 1] target ids by label position j; counts [B, P + 1] whether j counts; masked
     [B, P + 1] the same before out-of-vocabulary labels are left out; valid [B, P + 1] whether the trainer has a row for
-    j at all; outside [B, P + 1] whether the label is outside the draft's vocabulary, where `looked` [B] says that this
-    was found out.
+    j at all; outside [B, P + 1] whether the label is outside the draft's vocabulary, known where `looked` [B] is set.
     """
 
     tokens: Tensor
@@ -123,19 +125,19 @@ class _Rows:
     looked: Tensor
 
     def first(self, n: int) -> _Rows:
-        """The first n sequences."""
+        """Return the first n sequences."""
         if n == len(self.tokens):
             return self
         return _Rows(*(getattr(self, name)[:n] for name in self.__dataclass_fields__))
 
 
 class _Counted:
-    """Prepares batches for a rule: which label positions count, and their labels."""
+    """Prepare batches for a rule: which label positions count, and their labels."""
 
     def __init__(self, rule: CountingRule, target_ids: Tensor, head: TargetHead):
         self.rule, self.head, self.target_ids = rule, head, target_ids
-        self.sayable = torch.zeros(len(head.weight), dtype=torch.bool, device=head.weight.device)
-        self.sayable[target_ids] = True
+        self.in_vocabulary = torch.zeros(len(head.weight), dtype=torch.bool, device=head.weight.device)
+        self.in_vocabulary[target_ids] = True
         self.inside = head.weight[target_ids] if rule.labels == "draft" else None  # [Vd, H]
 
     def rows(self, samples: Sequence[StateSample], vocab: int, whole: int) -> _Rows:
@@ -157,7 +159,7 @@ class _Counted:
             valid[i, 1:end] = True
             at = mask.to(device)
             masked[i, 1:end] = at[: end - 1] if rule.mask_at == "before the label" else at[1:end]
-            # A rule that looks back at earlier depths needs labels between the masked ones too.
+            # A rule that depends on earlier depths needs labels between the masked ones too.
             needed = valid[i] if rule.condition != "none" else masked[i]
             where = needed[:length].nonzero()[:, 0]  # positions with a saved last hidden state
             states = self.head.normed(sample, sample.last_hidden[where.cpu()])
@@ -166,11 +168,11 @@ class _Counted:
                 looked[i] = i < whole
             if looked[i]:
                 best = choices(states, self.head.weight)
-                outside[i, where] = ~self.sayable[best]
+                outside[i, where] = ~self.in_vocabulary[best]
                 if self.inside is None:
                     labels[i, where] = best
             if rule.padded_end:  # all logits of a state of zeros are 0: the first id wins
-                outside[i, length] = ~self.sayable[0]
+                outside[i, length] = ~self.in_vocabulary[0]
         counts = masked & ~outside if rule.outside == "excluded" else masked
         return _Rows(tokens, labels, counts, masked, valid, outside, looked)
 
@@ -181,18 +183,18 @@ class _Tally:
     def __init__(self, depths: int, vocab: int):
         self.correct: list[np.ndarray] = []  # per sequence [depths]
         self.total: list[np.ndarray] = []
-        self.outside = np.zeros((2, depths), dtype=np.int64)  # labels outside, of so many looked at
+        self.outside = np.zeros((2, depths), dtype=np.int64)  # labels outside the vocabulary, labels examined
         self.labels = np.zeros((depths, vocab), dtype=np.int64)  # rows per label
         self.buckets = np.zeros((2, depths, len(BUCKETS)), dtype=np.int64)
         self.table = FrequencyTable(vocab)
 
     def report(
-        self, layout: Layout, control: str, rule: CountingRule, trainer_batch: int, seed: int, floors: tuple
+        self, layout: Layout, control: str, rule: CountingRule, trainer_batch: int, seed: int, baselines: tuple
     ) -> AccuracyReport:
-        """Sum up. Raises WiringError when a depth has no row."""
+        """Return the report. Raises WiringError when a depth has no counted row."""
         correct, total = np.stack(self.correct), np.stack(self.total)  # [S, depths]
         rows = total.sum(0)
-        # Among rows that are still right there may be none left: 0 of 0 then, which is an answer.
+        # Under "given" there may be no right row left at deeper depths: 0 of 0 is a valid result.
         wanted = rows[:1] if rule.condition == "given" else rows
         if not wanted.all():
             raise WiringError(
@@ -212,7 +214,7 @@ class _Tally:
             return (shares if rule.condition == "cumulative" else shares.cumprod(-1)).sum(-1)
 
         length_low, length_high = stats.share_interval(c, n, pooled, seed, length)
-        one = len(c) == 1  # nothing is known of the spread: the widest bounds
+        one = len(c) == 1  # the spread is unknown: the widest bounds
         most = self.labels.max(1)
         return AccuracyReport(
             layout=tuple(layout),
@@ -237,8 +239,8 @@ class _Tally:
             accept_length=float(length(share)),
             accept_length_low=0.0 if one else float(length_low),
             accept_length_high=float(len(rows)) if one else float(length_high),
-            unigram=floors[0],
-            bigram=floors[1],
+            unigram=baselines[0],
+            bigram=baselines[1],
         )
 
     def _positions(self) -> tuple[PositionAccuracy, ...]:
@@ -253,7 +255,7 @@ class _Tally:
 
 
 def _run(
-    draft: Eagle3Draft, rows: _Rows, states: Tensor, depths: int, rule: CountingRule, tally: _Tally, floors: bool
+    draft: Eagle3Draft, rows: _Rows, states: Tensor, depths: int, rule: CountingRule, tally: _Tally, baselines: bool
 ) -> None:
     """Unroll one padded batch [B, P] and add its counts."""
     before = rows.masked[:, 1:-1].clone()  # [B, T], T = P - 1: right at every depth so far
@@ -289,11 +291,11 @@ def _run(
             if first < reach:
                 part = slice(first, BUCKETS[i + 1] if i + 1 < len(BUCKETS) else None)
                 tally.buckets[:, k, i] += [int(right[:, part].sum()), int(rows_now[:, part].sum())]
-        if k == 0 and floors:
-            sayable = label if rule.labels == "draft" else label.masked_fill(rows.outside[:, 1 : 1 + reach], -1)
+        if k == 0 and baselines:
+            labels = label if rule.labels == "draft" else label.masked_fill(rows.outside[:, 1 : 1 + reach], -1)
             for i in range(len(label)):
                 fed = rows.tokens[i, 1 : 1 + reach][counts[i]]  # a row at the padded end is fed id 0
-                tally.table.add(len(tally.correct) + i, fed.cpu().numpy(), sayable[i][counts[i]].cpu().numpy())
+                tally.table.add(len(tally.correct) + i, fed.cpu().numpy(), labels[i][counts[i]].cpu().numpy())
     tally.correct.extend(torch.stack(correct, 1).cpu().numpy())
     tally.total.extend(torch.stack(total, 1).cpu().numpy())
 
@@ -305,7 +307,7 @@ def _columns(marks: Tensor, start: int, width: int) -> Tensor:
 
 
 def _proposed(draft: Eagle3Draft, hidden: Tensor) -> Tensor:
-    """The draft's first choice as target ids [M] for the states [M, H] before its head."""
+    """Return the draft's argmax as target ids [M] for the states [M, H] before its head."""
     return draft.to_target_ids(first_choices(hidden, len(draft.target_ids), draft.logits))
 
 
@@ -313,6 +315,7 @@ def _check_tokens(sample: StateSample, vocab: int) -> None:
     if int(sample.tokens.min()) < 0 or int(sample.tokens.max()) >= vocab:
         raise WiringError(
             "a token id is outside the draft's vocabulary of target ids",
+            code="token-outside-vocabulary",
             where=sample.source,
             expected=f"0..{vocab - 1}",
             found=f"{int(sample.tokens.min())}..{int(sample.tokens.max())}",
@@ -320,21 +323,8 @@ def _check_tokens(sample: StateSample, vocab: int) -> None:
 
 
 def _stacked(states: list[Tensor], length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Pad states [N, n, H] on the right with zeros to [B, P, n, H]."""
+    """Return states [N, n, H], padded on the right with zeros, as [B, P, n, H]."""
     stacked = torch.zeros(len(states), length, *states[0].shape[1:], device=device, dtype=dtype)
     for i, one in enumerate(states):
         stacked[i, : len(one)] = one.to(device, dtype)
     return stacked
-
-
-def _grouped(
-    pairs: Iterable[tuple[StateSample, Mapping[str, Tensor]]], size: int
-) -> Iterator[list[tuple[StateSample, Mapping[str, Tensor]]]]:
-    group: list[tuple[StateSample, Mapping[str, Tensor]]] = []
-    for pair in pairs:
-        group.append(pair)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group

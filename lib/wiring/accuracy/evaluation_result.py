@@ -1,4 +1,4 @@
-"""A standalone evaluation with its controls, and the same as plain data for JSON."""
+"""Evaluate an opened draft with all controls, and write the result as JSON data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import wiring
-from wiring.accuracy.controls import AS_THEY_ARE, SPOILT
+from wiring.accuracy.controls import AS_THEY_ARE, CORRUPTED
 from wiring.accuracy.counting import CountingRule, counting_rule
 from wiring.accuracy.evaluation import AccuracyReport, evaluate
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StandaloneResult:
-    """One layout: the accuracy as it is, every control, what was skipped and what was assumed."""
+class EvaluationResult:
+    """Accuracy under one layout with all controls; `skipped` files, `notes` on assumptions, `inputs` that were read."""
 
     rule: CountingRule
     layout: Layout
@@ -30,10 +30,10 @@ class StandaloneResult:
     controls: dict[str, AccuracyReport]
     skipped: tuple[tuple[str, str], ...]  # (file, reason)
     notes: tuple[str, ...]
-    inputs: dict[str, str]  # what was read: folders, the draft's producer, the states' format, the versions
+    inputs: dict[str, str]  # folders, the draft's producer, the states' format, versions
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; shares in 0..1, null where nothing is known."""
+        """Return the result as JSON data; shares in 0..1, null where unknown."""
         report = self.report
         return {
             **self.inputs,
@@ -72,18 +72,18 @@ def measure(
     trainer_batch: int = 1,
     control_sequences: int | None = 64,
     progress: Callable[[int], None] | None = None,
-) -> StandaloneResult:
-    """Evaluate an opened draft under `layout` (its own choice when None) with every control that applies.
+) -> EvaluationResult:
+    """Evaluate an opened draft under `layout` (default: the opened choice) with every control that applies.
 
-    `limit` takes the first sequences only; `control_sequences` the first for the
-    controls and what else costs extra. For the rest see `evaluate`.
+    `limit` is the number of sequences, `control_sequences` that for the controls and the out-of-vocabulary share. For
+    the other arguments see `evaluate`.
     """
     layout = layout or opened.choice.layout
     samples: Iterable = opened.states if limit is None else islice(iter(opened.states), limit)
     few = len(opened.states) < 2 or limit == 1 or control_sequences == 1
     apply = [
         name
-        for name in SPOILT
+        for name in CORRUPTED
         if not (name == "permuted" and len(set(layout)) < 2) and not (name == "other_sequence" and few)
     ]
     reports = evaluate(
@@ -101,7 +101,7 @@ def measure(
         progress=progress,
     )
     skipped = tuple((str(one.source), one.reason) for one in opened.states.skipped)
-    return StandaloneResult(
+    return EvaluationResult(
         rule=counting_rule(preset),
         layout=layout,
         why=opened.choice.why,

@@ -1,8 +1,7 @@
-"""Is a saved last hidden state normed? Decided by which reading predicts the text.
+"""Decide whether a saved last hidden state is normed, by which interpretation predicts the text.
 
-The target's choice after position j is usually the text's token j+1 (the text was written by a model of its kind).
-`lm_head` is tried on the state as it is and on the state after the final norm. The reading that agrees with the text
-clearly more often is right. A tie stays undecided.
+The target's choice after position j is usually the text's token j+1. `lm_head` is applied to the stored state and to the
+state after the final norm; the one that agrees with the text significantly more often is right.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from wiring.errors import WiringError
 if TYPE_CHECKING:
     from wiring.checkpoints.states import StateSample
 
-_SEQUENCES, _ROWS = 16, 512  # at most; labels of a few thousand tokens separate the readings
-_CLEARLY = 4.0  # standard errors between the two shares
+_SEQUENCES, _ROWS = 16, 512  # at most; labels of a few thousand tokens are enough to decide
+_SIGNIFICANT = 4.0  # standard errors
 
 
 @dataclass(frozen=True)
 class NormState:
-    """The verdict and the two shares of `rows` tokens that each reading predicts."""
+    """The decision, and the share of `rows` next tokens that is predicted from the stored and from the normed state."""
 
     state: Literal["post", "pre", "undecided"]
     rows: int
@@ -35,7 +34,7 @@ class NormState:
 
     @property
     def evidence(self) -> str:
-        """The verdict's grounds in words."""
+        """Return the two shares in words."""
         return (
             f"lm_head on the stored state predicts {self.as_stored:.1%} of {self.rows} next tokens, "
             f"after the final norm {self.after_norm:.1%}"
@@ -43,15 +42,17 @@ class NormState:
 
 
 def decide_norm(samples: Iterable[StateSample], head: TargetHead) -> NormState:
-    """Try both readings on up to 16 sequences. Raises WiringError when the target's norm is not known.
+    """Decide on up to 16 sequences; "post" where both choices are equal throughout, since labels then do not depend on it.
 
-    Where both readings choose the same tokens throughout, the state is called "post": labels do not depend on it.
+    Raises WiringError when the target's norm is not known, and for sequences of fewer than two tokens.
     """
     if head.norm is None:
         raise WiringError(
-            "whether the saved states are normed cannot be tested without the target's final norm",
+            "the norm state of the saved states cannot be tested without the target's final norm",
+            code="final-norm-unknown",
+            where="--target",
             expected="model.norm.weight of the target",
-            remedy="Say --last-hidden post or --last-hidden pre",
+            remedy="Pass --last-hidden post or --last-hidden pre",
         )
     rows, only_stored, only_normed, both, same = 0, 0, 0, 0, True
     for sample in islice(samples, _SEQUENCES):
@@ -67,12 +68,14 @@ def decide_norm(samples: Iterable[StateSample], head: TargetHead) -> NormState:
         only_normed += int((normed & ~stored).sum())
         both += int((stored & normed).sum())
     if not rows:
-        raise WiringError("there is no text to test the norm state on", expected="sequences of two tokens or more")
+        raise WiringError(
+            "no text to test the norm state on", code="no-text", expected="sequences of two tokens or more"
+        )
     state: Literal["post", "pre", "undecided"] = "undecided"
     differ = only_stored + only_normed
-    # Rows where both are right or both wrong say nothing; among the rest a fair coin is the null hypothesis.
+    # Sign test on the rows where exactly one is right (McNemar).
     if same:
         state = "post"
-    elif abs(only_stored - only_normed) > _CLEARLY * differ**0.5:
+    elif abs(only_stored - only_normed) > _SIGNIFICANT * differ**0.5:
         state = "post" if only_stored > only_normed else "pre"
     return NormState(state, rows, (both + only_stored) / rows, (both + only_normed) / rows)

@@ -1,4 +1,7 @@
-"""Which slots of a states file feed the draft, and which boundaries they are. A doubt is an error with its choices."""
+"""Choose which slots of a states file feed the draft, and which boundaries they are; ambiguity is an error.
+
+Boundary b is transformers' hidden_states[b] before the final norm.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from wiring.layers import Layout
 
 @dataclass(frozen=True)
 class SlotChoice:
-    """`layout` feeds the draft, out of `stored` (what the file's slots hold, in order); `why` says how it is known."""
+    """`layout` feeds the draft, out of `stored` (boundaries of the file's slots, in order); `why` names the source."""
 
     layout: Layout
     stored: Layout
@@ -28,17 +31,18 @@ def choose_slots(
     recorded_is_default: bool,
     where: object,
 ) -> SlotChoice:
-    """Decide the layout.
+    """Choose the layout.
 
-    asked: `--layout`, or None. stored: the boundaries of the file's `stored_slots` slots where the file, or the user,
-    says them. recorded: the layout that the draft itself records; with `recorded_is_default` it records none and
-    this is what its trainer captures by default.
+    asked: `--layout`, or None. stored: the boundaries of the file's `stored_slots` slots where the file or the user
+    names them. recorded: the layout that the draft records; with `recorded_is_default` it records none, and this is
+    what its trainer captures by default.
 
-    Raises WiringError where the counts cannot fit, a boundary is not stored, or the choice is not certain.
+    Raises WiringError where the counts cannot fit, a boundary is not stored, or the choice is ambiguous.
     """
     if asked is not None and len(asked) != draft_slots:
         raise WiringError(
             "the layout does not fill the draft's fc",
+            code="layout-size",
             where="--layout",
             expected=f"{draft_slots} boundaries",
             found=",".join(map(str, asked)),
@@ -46,6 +50,7 @@ def choose_slots(
     if stored_slots < draft_slots:
         raise WiringError(
             "the file holds fewer states than the draft's fc takes",
+            code="too-few-slots",
             where=where,
             expected=f"{draft_slots} or more",
             found=stored_slots,
@@ -57,25 +62,24 @@ def choose_slots(
         if missing:
             raise WiringError(
                 f"boundary {missing[0]} is not among the stored states",
+                code="boundary-not-stored",
                 where=where,
                 expected=f"the layout {asked}",
                 found=f"stored boundaries {stored}",
             )
-        return SlotChoice(asked, stored, "as asked")
-    if recorded is not None and not recorded_is_default and set(recorded) <= set(stored):
-        return SlotChoice(recorded, stored, recorded_why)
+        return SlotChoice(asked, stored, "given by --layout")
     if recorded_is_default and stored_slots == draft_slots:
-        return SlotChoice(stored, stored, "the draft records no layout; the file holds just as many states as it takes")
-    if recorded_is_default and recorded is not None and set(recorded) <= set(stored):
+        return SlotChoice(stored, stored, "the draft records no layout; the file holds exactly as many states")
+    if recorded is not None and set(recorded) <= set(stored):
         return SlotChoice(recorded, stored, recorded_why)
-    choices = " or ".join(f"--layout {','.join(map(str, c))}" for c in _readings(stored, draft_slots))
-    known = f"the draft records {recorded or 'none'} ({recorded_why})"
+    slices = dict.fromkeys((stored[:draft_slots], stored[-draft_slots:]))  # the first or the last states of the file
     raise WiringError(
-        "it is not certain which of the stored states the draft was trained on",
+        "it is ambiguous which of the stored states the draft was trained on",
+        code="layout-ambiguous",
         where=where,
-        expected=f"a layout of {draft_slots} boundaries; {known}",
+        expected=f"a layout of {draft_slots} boundaries; the draft records {recorded or 'none'} ({recorded_why})",
         found=f"stored boundaries {stored}",
-        remedy=f"Say which: {choices}",
+        remedy="Pass " + " or ".join(f"--layout {','.join(map(str, c))}" for c in slices),
     )
 
 
@@ -87,27 +91,24 @@ def _unnamed(
     recorded_why: str,
     where: object,
 ) -> SlotChoice:
-    """The file does not say what its slots hold: certain only where it holds exactly what the draft takes."""
-    if stored_slots == draft_slots:
-        if asked is not None:
-            return SlotChoice(asked, asked, "as asked, taken as the order of the file's slots")
-        if recorded is not None:
-            return SlotChoice(recorded, recorded, f"{recorded_why}; the file's slots are taken in their order")
+    """Choose where the file does not name its boundaries: only if it holds exactly as many states as `fc` takes."""
+    if stored_slots != draft_slots:
+        first, last = draft_slots, stored_slots - draft_slots
         raise WiringError(
-            "neither the file nor the draft says which boundaries the states are",
+            f"the file does not name the boundaries of its {stored_slots} slots, and the draft takes {draft_slots}",
+            code="stored-boundaries-unnamed",
             where=where,
-            expected=f"{draft_slots} boundaries",
-            remedy="Say --layout with the boundaries that the draft was trained on, slot by slot",
+            remedy=f"Pass --stored with all {stored_slots} boundaries in order, and --layout with the trained ones: "
+            f"usually the first {first} ([:{first}]) or the last {first} ([{last}:])",
         )
-    first, last = draft_slots, stored_slots - draft_slots
+    if asked is not None:
+        return SlotChoice(asked, asked, "given by --layout, in the order of the file's slots")
+    if recorded is not None:
+        return SlotChoice(recorded, recorded, f"{recorded_why}; the file's slots are taken in their order")
     raise WiringError(
-        f"the file does not say what its {stored_slots} slots hold, and the draft takes {draft_slots}",
+        "neither the file nor the draft names the boundaries of the states",
+        code="layout-unknown",
         where=where,
-        remedy=f"Say --stored with all {stored_slots} boundaries in order, and --layout with the trained ones: "
-        f"usually the first {first} ([:{first}]) or the last {first} ([{last}:])",
+        expected=f"{draft_slots} boundaries",
+        remedy="Pass --layout with the boundaries that the draft was trained on, slot by slot",
     )
-
-
-def _readings(stored: Layout, slots: int) -> list[Layout]:
-    """The usual slices of a wider file: without its last states, without its first."""
-    return list(dict.fromkeys((stored[:slots], stored[-slots:])))

@@ -1,4 +1,4 @@
-"""`wiring ab`: does acceptance depend on the cache, the batch, the temperature or the server? Thin."""
+"""`wiring ab`: test whether acceptance depends on the cache, the batch, the temperature or the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AB_EXAMPLES = (
     "Examples: `wiring ab --server http://127.0.0.1:30000 --prompts prompts.json --factor flush` · "
     "`wiring ab --server URL --against URL --prompts prompts.json --factor eager --json`. "
-    "Exit status: 0 no real difference, 1 a real one, 2 it could not be told."
+    "Exit status: 0 no significant difference, 1 a significant one, 2 too few prompts."
 )
 
 
@@ -33,23 +33,24 @@ def ab(
         ),
     ],
     against: Annotated[
-        str, typer.Option("--against", help="The second server, for what is chosen when a server starts.")
+        str, typer.Option("--against", help="The second server, for factors that are fixed when a server starts.")
     ] = "",
-    count: Annotated[int, typer.Option("--count", min=1, help="How many of the prompts.")] = 8,
-    new_tokens: Annotated[int, typer.Option("--new-tokens", min=2, help="Tokens to generate for each.")] = 64,
-    batch: Annotated[int, typer.Option("--batch", min=2, help="Requests side by side, for the factor batch.")] = 4,
+    count: Annotated[int, typer.Option("--count", min=1, help="Number of prompts.")] = 8,
+    new_tokens: Annotated[int, typer.Option("--new-tokens", min=2, help="Tokens to generate per prompt.")] = 64,
+    batch: Annotated[int, typer.Option("--batch", min=2, help="Concurrent requests, for the factor batch.")] = 4,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0.01, help="Sampling temperature, for the factor temperature.")
     ] = 1.0,
     keep_cache: Annotated[
-        bool, typer.Option("--keep-cache", help="Do not empty the server's prefix cache, which others may use.")
+        bool,
+        typer.Option("--keep-cache", help="Do not empty the server's prefix cache (for a server with other users)."),
     ] = False,
     api_key: Annotated[
         str, typer.Option("--api-key", envvar="SGLANG_API_KEY", show_default=False, help="The server's API key.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")] = False,
 ) -> None:
-    """The same prompts under two conditions: does the draft's acceptance differ for real?
+    """Send the same prompts under two conditions and test whether the draft's acceptance differs.
 
     Empties the server's prefix cache before each request, unless --keep-cache is given.
     """
@@ -84,7 +85,7 @@ def ab(
 
 
 def _evidence(result: AbResult, server: str) -> list[dict[str, Any]]:
-    """Both groups as records for an evidence file."""
+    """Return both groups as records for an evidence file."""
     from wiring.engines.sglang import ACCEPT_RULE
     from wiring.logs.evidence import AcceptanceRecord
 
@@ -104,7 +105,7 @@ def _evidence(result: AbResult, server: str) -> list[dict[str, Any]]:
 
 
 def _difference(result: AbResult, server: str) -> dict[str, Any]:
-    """The test as a record for an evidence file."""
+    """Return the test as a record for an evidence file."""
     from wiring.logs.evidence import DifferenceRecord
 
     found = result.difference
@@ -150,4 +151,4 @@ def _print(result: AbResult) -> None:
     for note in result.notes:
         typer.echo(f"note: {note}.")
     if result.difference.real is None:
-        typer.echo("Too few prompts to tell: give six or more.")
+        typer.echo("Too few prompts: pass six or more.")

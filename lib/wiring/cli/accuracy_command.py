@@ -1,4 +1,4 @@
-"""`wiring accuracy`: a draft alone on saved states, any trainer's files, any trainer's counting rule. Thin."""
+"""`wiring accuracy`: evaluate a draft on saved states, by the counting rule of its trainer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import typer
 from wiring.errors import WiringError
 
 if TYPE_CHECKING:
-    from wiring.accuracy.evaluation_result import StandaloneResult
-    from wiring.layers import Layout
+    from wiring.accuracy.evaluation_result import EvaluationResult
 
 EXAMPLES = (
     "Examples: `wiring accuracy` (the tiny pair) · "
@@ -24,7 +23,7 @@ _TABLE_CONTROLS = 3  # depths of the controls in the table
 
 def accuracy(
     profile: Annotated[
-        str, typer.Argument(help="A profile whose draft, states and target are taken, where no --draft is given.")
+        str, typer.Argument(help="Profile with the draft, states and target, where --draft is not given.")
     ] = "cpu-tiny",
     draft: Annotated[Path | None, typer.Option("--draft", help="Folder of the draft checkpoint.")] = None,
     states: Annotated[Path | None, typer.Option("--states", help="Saved training states: a folder or a file.")] = None,
@@ -32,10 +31,10 @@ def accuracy(
         Path | None, typer.Option("--target", help="Folder with the target's config and weights.")
     ] = None,
     layout: Annotated[
-        str, typer.Option("--layout", help="Boundaries that feed the draft: 0,3,31. [default: as the draft records]")
+        str, typer.Option("--layout", help="Boundaries that feed the draft: 0,3,31. [default: the recorded layout]")
     ] = "",
     stored: Annotated[
-        str, typer.Option("--stored", help="Boundaries that the file's slots hold, where the file does not say.")
+        str, typer.Option("--stored", help="Boundaries of the file's slots, where the file does not name them.")
     ] = "",
     preset: Annotated[
         str,
@@ -47,14 +46,15 @@ def accuracy(
     ] = "specforge",
     ttt_steps: Annotated[int, typer.Option("--ttt-steps", min=1, help="Draft steps to measure.")] = 5,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first sequences.")] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences that run together.")] = 8,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences per batch.")] = 8,
     trainer_batch: Annotated[
-        int, typer.Option("--trainer-batch", min=1, help="Batch size of a trainer that averages over batches.")
+        int,
+        typer.Option("--trainer-batch", min=1, help="Batch size of the trainer, for rules that average over batches."),
     ] = 1,
     control_sequences: Annotated[
-        int, typer.Option("--control-sequences", min=1, help="Sequences that the controls take.")
+        int, typer.Option("--control-sequences", min=1, help="Number of sequences for the controls.")
     ] = 64,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Count and skip damaged files.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and report damaged files.")] = False,
     last_hidden: Annotated[
         str, typer.Option("--last-hidden", help="post or pre: whether the last hidden state is normed. [default: test]")
     ] = "",
@@ -63,48 +63,61 @@ def accuracy(
         typer.Option(
             "--producer",
             help="specforge, safeailab, speculators, modelopt, or sglang to read the draft "
-            "as SGLang does. [default: by the files]",
+            "as SGLang does. [default: detected from the files]",
         ),
     ] = "",
     norm_output: Annotated[
         str,
         typer.Option(
-            "--norm-output", help="head or feedback: what the config's norm_output means. [default: by the producer]"
+            "--norm-output", help="head or feedback: meaning of the config's norm_output. [default: the producer's]"
         ),
     ] = "",
     device: Annotated[str, typer.Option("--device", help="[default: cuda where there is one]")] = "",
     dtype: Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")] = "float32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")] = False,
 ) -> None:
-    """Accuracy of the draft by depth on its saved training states, without a server (notebook 02).
+    """Measure the accuracy of the draft by depth on its saved training states, without a server (notebook 02).
 
-    The number is the one that the draft's trainer would report on the same files; controls are always shown.
+    The result equals that of the draft's trainer on the same files; controls are always shown.
     """
     import torch
+    from tqdm import tqdm
 
     from wiring.accuracy.counting import counting_rule
-    from wiring.accuracy.draft_evaluation import open_standalone
+    from wiring.accuracy.draft_evaluation import open_evaluation
     from wiring.accuracy.evaluation_result import measure
+    from wiring.layers import parse_layout
     from wiring.model.threads import limit_threads_for_small_model
 
     counting_rule(preset)
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     if dtype not in dtypes:
-        raise WiringError("no such type", where="--dtype", expected=", ".join(dtypes), found=dtype)
-    if (draft is None) != (states is None):
-        raise WiringError("--draft and --states belong together", found="one of them")
-    if draft is None and target is not None:
-        raise WiringError("--target belongs to --draft and --states", found="--target alone")
+        raise WiringError(
+            "unknown dtype", code="dtype-unknown", where="--dtype", expected=", ".join(dtypes), found=dtype
+        )
+    if (draft is None) != (states is None) or (draft is None and target is not None):
+        given = {"--draft": draft, "--states": states, "--target": target}
+        raise WiringError(
+            "the evaluation needs both a draft and saved states",
+            code="accuracy-inputs-incomplete",
+            expected="--draft with --states, or none of --draft, --states and --target",
+            found=", ".join(name for name, value in given.items() if value is not None),
+        )
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise WiringError("no such device here", where="--device", found=f"{device}: {str(error)[:80]}") from None
-    wanted = {"layout": _layout(layout), "stored": _layout(stored)}
+        raise WiringError(
+            "this device is not available",
+            code="device-unknown",
+            where="--device",
+            found=f"{device}: {str(error)[:80]}",
+        ) from None
+    wanted = {name: parse_layout(text) if text else None for name, text in (("layout", layout), ("stored", stored))}
     served = None
     if draft is None:
         draft, states, target, wanted, served, limit = _from_profile(profile, wanted, limit)
-    opened = open_standalone(
+    opened = open_evaluation(
         draft,
         states,
         target,
@@ -125,10 +138,12 @@ def accuracy(
         "control_sequences": control_sequences,
     }
     total = min(len(opened.states), limit or len(opened.states))
-    result = _watched(total, lambda progress: measure(opened, ttt_steps, progress=progress, **settings))
-    also = None
-    if served is not None:
-        also = _watched(total, lambda p: measure(opened, ttt_steps, layout=served, progress=p, **settings))
+    results = []
+    for one in (None, served) if served is not None else (None,):
+        with tqdm(total=total, desc="sequences", unit="", disable=None, leave=False) as bar:
+            advance = lambda done: bar.update(done - bar.n)  # noqa: B023, E731
+            results.append(measure(opened, ttt_steps, layout=one, progress=advance, **settings))
+    result, also = results[0], results[1] if served is not None else None
     if as_json:
         found = result.as_json()
         typer.echo(json.dumps(found if also is None else found | {"served": also.as_json()}, indent=2))
@@ -138,14 +153,8 @@ def accuracy(
         _print(also, "as served: ")
 
 
-def _layout(text: str) -> Layout | None:
-    from wiring.layers import parse_layout
-
-    return parse_layout(text) if text else None
-
-
 def _from_profile(name: str, wanted: dict, limit: int | None):
-    """Paths, layouts and the number of documents of a profile; the served layout where none was asked for."""
+    """Return paths, layouts and number of documents of a profile; the served layout where no layout was requested."""
     from wiring.checkpoints.target_files import read_target_config
     from wiring.checkpoints.tensor_files import read_json
     from wiring.engines.resolve import served_layout
@@ -165,15 +174,7 @@ def _from_profile(name: str, wanted: dict, limit: int | None):
     return profile.draft, profile.states.path, profile.target, wanted, served, limit or profile.accuracy.documents
 
 
-def _watched(total: int, run):
-    """Run with a bar on a terminal, in silence elsewhere."""
-    from tqdm import tqdm
-
-    with tqdm(total=total, desc="sequences", unit="", disable=None, leave=False) as bar:
-        return run(lambda done: bar.update(done - bar.n))
-
-
-def _print(result: StandaloneResult, title: str = "") -> None:
+def _print(result: EvaluationResult, title: str = "") -> None:
     from wiring.cli.case_commands import print_table
 
     report = result.report
@@ -184,7 +185,7 @@ def _print(result: StandaloneResult, title: str = "") -> None:
             d.total,
             f"{d.accuracy:.3f}",
             f"{d.low:.3f} to {d.high:.3f}",
-            _share(d.out_of_vocabulary, d.out_of_vocabulary_of),
+            f"{d.out_of_vocabulary / d.out_of_vocabulary_of:.3f}" if d.out_of_vocabulary_of else "",
         )
         for d in report.depths
     ]
@@ -205,11 +206,11 @@ def _print(result: StandaloneResult, title: str = "") -> None:
         for name, control in result.controls.items()
     ]
     depths = [f"depth {k}" for k in range(min(_TABLE_CONTROLS, len(report.depths)))]
-    floors = [
+    baselines = [
         (name, "", "" if value is None else f"{value:.3f}", *[""] * (len(depths) - 1))
         for name, value in (("most frequent label", report.unigram), ("bigram table", report.bigram))
     ]
-    print_table("Controls: what failure looks like", ("control", "sequences", *depths), controls + floors)
+    print_table("Controls: what failure looks like", ("control", "sequences", *depths), controls + baselines)
     early = [p for p in report.positions if p.depth == 0]
     print_table(
         "Depth 0 by token position",
@@ -222,7 +223,3 @@ def _print(result: StandaloneResult, title: str = "") -> None:
         typer.echo(f"skipped {len(result.skipped)} file(s):")
         for file, reason in result.skipped:
             typer.echo(f"  {file}: {reason}")
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.3f}" if whole else ""

@@ -1,4 +1,4 @@
-"""`wiring search`: which layout was this draft trained on, told from its weights. Thin."""
+"""`wiring search`: find the layout that a draft was trained on, from its weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SEARCH_EXAMPLES = (
     "Examples: `wiring search --draft DIR --target DIR --text documents.txt` · "
     "`wiring search --draft DIR --target DIR --states DIR --exhaustive --json`. "
-    "Exit status: 0 a layout was found, 1 no layout fits, 2 the search could not be made."
+    "Exit status: 0 a layout fits, 1 no layout fits, 2 the search failed."
 )
 _TABLE_ROWS = 10
 
@@ -23,19 +23,19 @@ def search(
     draft: Annotated[Path, typer.Option("--draft", help="Folder of the draft checkpoint.")],
     target: Annotated[Path, typer.Option("--target", help="Folder of the target: config, weights, tokenizer.")],
     text: Annotated[
-        Path | None, typer.Option("--text", help="Documents, one per line: the target runs over them.")
+        Path | None, typer.Option("--text", help="Documents, one per line; the target computes their states.")
     ] = None,
     states: Annotated[
-        Path | None, typer.Option("--states", help="Saved states instead, which must hold every boundary.")
+        Path | None, typer.Option("--states", help="Saved states of every boundary, in place of --text.")
     ] = None,
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Compare all (L+1)^k ordered layouts instead of a coordinate search.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")] = False,
 ) -> None:
-    """Find the layout that the draft's fc was trained on; the ids that the draft records are not looked at.
+    """Find the layout that the draft's fc was trained on, ignoring the ids that the draft records.
 
-    Text that the target wrote itself, or that it was trained on, tells layouts apart best; 32 documents are good.
+    Use text that the target wrote or was trained on; 32 documents are usually enough.
     """
     from tqdm import tqdm
 
@@ -43,11 +43,11 @@ def search(
     from wiring.layout_search import search as run
 
     with tqdm(desc="documents", unit="", disable=None, leave=False) as bar:
-        model, material = open_search(
+        model, data = open_search(
             draft, target, text=text, states=states, progress=lambda done: bar.update(done - bar.n)
         )
     with tqdm(bar_format="{desc} {elapsed}", disable=None, leave=False) as bar:
-        result = run(model, material, exhaustive=exhaustive, progress=bar.set_description_str)
+        result = run(model, data, exhaustive=exhaustive, progress=bar.set_description_str)
     if as_json:
         typer.echo(json.dumps(result.as_json(), indent=2))
     else:
@@ -70,7 +70,7 @@ def _print(result: SearchResult) -> None:
         ],
     )
     print_table(
-        "Controls on documents held out: what has no true layout",
+        "Controls on held-out documents",
         ("control", "cross-entropy", "the layout is better by", "95 %"),
         [
             (c.name, f"{c.cross_entropy:.3f}", f"{c.difference:.3f}", f"{c.low:.3f} to {c.high:.3f}")
@@ -79,4 +79,4 @@ def _print(result: SearchResult) -> None:
     )
     typer.echo(f"Trained on {result.layout}: {result.reason}." if result.fits else f"{result.reason}.")
     if result.fits and result.alike:
-        typer.echo(f"Not told apart from it here: {', '.join(map(str, result.alike))}. More text tells more.")
+        typer.echo(f"Not distinguishable on this text: {', '.join(map(str, result.alike))}. Use more documents.")

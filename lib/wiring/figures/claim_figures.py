@@ -33,7 +33,7 @@ from wiring.figures.plot_template import (
 
 if TYPE_CHECKING:
     from wiring.capture.matching import SlotComparison
-    from wiring.layout_search import Ranked
+    from wiring.layout_search import RankedLayout
 
 _SMALLEST_ERROR = 1e-3  # smaller relative errors have the same color
 
@@ -161,7 +161,7 @@ def similarity_map(phases: Mapping[str, Sequence[SlotComparison]], trained: Sequ
     )
 
 
-def ranking(rows: Sequence[Ranked], trained: Sequence[int]) -> go.Figure:
+def ranking(rows: Sequence[RankedLayout], trained: Sequence[int]) -> go.Figure:
     """Draw the layouts of a search, best first, by their distance from the best (95 % intervals); diamond: trained."""
     title, height = "Which layout were the weights trained on?", 160 + 26 * len(rows)
     fig = figure(title, "nats per row worse than the best", "layout", height=height)

@@ -21,7 +21,7 @@ from wiring.errors import WiringError
 from wiring.figures.plot_template import BLUE, GREEN, GREY, RED, add_line, captioned, figure
 from wiring.layers import Layout, describe
 from wiring.layout_search.data import rows_that_fit
-from wiring.layout_search.fc_contributions import SlotProducts
+from wiring.layout_search.fc_contributions import SlotContributions
 
 if TYPE_CHECKING:
     from wiring.accuracy.draft_evaluation import DraftEvaluation
@@ -74,7 +74,7 @@ class LayoutExplorer:
         states = [
             reference.forward(group).boundaries[:, :, :rows].float().cpu() for group in tokens.split(_BATCH)
         ]  # each [L+1, batch, N-1, H]
-        self._tokens, self._products = tokens, SlotProducts(draft, torch.cat(states, dim=1))
+        self._tokens, self._products = tokens, SlotContributions(draft, torch.cat(states, dim=1))
         self._known: dict[Layout, tuple[float, ...]] = {}
         self.accuracy((0,) * self.slots)  # computes the contributions
 

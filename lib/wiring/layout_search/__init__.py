@@ -1,23 +1,11 @@
-"""Which layout was this `fc` trained on? Told from the draft's own weights; the ids that it records are not looked at.
+"""Find the layout that a draft's `fc` was trained on from its weights, ignoring the ids that it records.
 
-Layouts are ranked by the cross-entropy of the draft's first step against the target's own choices, on the same rows,
-and compared in pairs, document by document.
+Layouts are ranked by the cross-entropy of the draft's first step against the target's choices, with paired differences
+over documents.
 """
 
-from wiring.layout_search.data import Material, from_samples, from_texts
+from wiring.layout_search.data import SearchData, from_samples, from_texts
 from wiring.layout_search.load import open_search
-from wiring.layout_search.null_controls import Control
-from wiring.layout_search.ranking import Ranked, SearchResult, search
-from wiring.layout_search.successive_halving import Level
+from wiring.layout_search.ranking import RankedLayout, SearchResult, search
 
-__all__ = [
-    "Control",
-    "Level",
-    "Material",
-    "Ranked",
-    "SearchResult",
-    "from_samples",
-    "from_texts",
-    "open_search",
-    "search",
-]
+__all__ = ["RankedLayout", "SearchData", "SearchResult", "from_samples", "from_texts", "open_search", "search"]

@@ -1,10 +1,9 @@
 """Cross-entropy of the draft's first step under many layouts at once, on the same rows.
 
-Layouts are compared at a temperature: logits are divided by TEMPERATURE. A trained draft is sure of itself, so without
-it nearly all of the loss sits in the few rows where the draft is surely wrong, and a neighbouring layout that makes it
-less sure there can look better. Divided, every row tells how far its label stands above the others. On the tiny pair,
-layouts one layer away lie within 2.5 standard errors of the trained one at temperature 1, on either side of it, and 1.7
-to 7 above it at 4 (64 documents).
+Logits are divided by TEMPERATURE. A trained draft is overconfident: without it nearly all of the loss comes from the
+few rows where the draft is confidently wrong, and a neighboring layout with flatter outputs can have a lower loss. On
+the tiny pair, layouts one layer away lie within 2.5 standard errors of the trained one at temperature 1, on either
+side, and 1.7 to 7 above it at temperature 4 (64 documents).
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wiring.layers import Layout
-from wiring.layout_search.data import Material
-from wiring.layout_search.fc_contributions import SlotProducts
+from wiring.layout_search.data import SearchData
+from wiring.layout_search.fc_contributions import SlotContributions
 
 if TYPE_CHECKING:
     from wiring.model.eagle3 import Eagle3Draft
 
 TEMPERATURE = 4.0
-_BYTES = 24 << 20  # of what a layer holds at once: more than the cache is slower, less is more calls
-_ROWS = 256  # but so many rows at least, for which a wide draft's weights are read once
-_LEAVE_OUT = 0.7  # share of rows that count, below which the others are not finished by the layer
+_BYTES = 24 << 20  # activations of a layer: beyond the cache is slower, less takes more calls
+_ROWS = 256  # minimum of rows, for which the weights of a wide draft are read once
+_LEAVE_OUT = 0.7  # share of counted rows below which the layer leaves out the others
 
 
 @dataclass(frozen=True)
@@ -39,60 +38,60 @@ class Extent:
 
 
 class Losses:
-    """The draft on one material."""
+    """Losses of a draft on search data."""
 
-    def __init__(self, draft: Eagle3Draft, material: Material):
-        self.draft, self.material = draft, material
-        self.products = SlotProducts(draft, material.states)
+    def __init__(self, draft: Eagle3Draft, data: SearchData):
+        self.draft, self.data = draft, data
+        self.contributions = SlotContributions(draft, data.states)
         device = draft.fc.weight.device
-        self.tokens, self.labels = material.tokens.to(device), material.labels.to(device)
+        self.tokens, self.labels = data.tokens.to(device), data.labels.to(device)
         config = draft.config
         floats = 3 * config.intermediate_size + 6 * config.hidden_size + 3 * config.num_heads * config.head_dim
         self._row_bytes = draft.fc.weight.element_size() * (floats + 2 * config.draft_vocab_size)
 
     @property
     def whole(self) -> Extent:
-        """Everything there is."""
+        """All documents and rows."""
         return Extent(*self.labels.shape)
 
     def rows(self, extent: Extent) -> Tensor:
-        """Rows that count [documents], by document."""
-        return self.material.counted[: extent.documents, : extent.rows].sum(1)
+        """Return the number of counted rows by document [documents]."""
+        return self.data.counted[: extent.documents, : extent.rows].sum(1)
 
     @torch.no_grad()
     def sums(
         self, layouts: Sequence[Layout] | Tensor, extent: Extent, temperatures: Sequence[float] = (TEMPERATURE,)
     ) -> Tensor:
-        """Summed cross-entropy of the counted rows [temperatures, B, documents] float64, in nats, of layouts [B, n]."""
+        """Return the summed cross-entropy of layouts [B, n] in nats: [temperatures, B, documents] float64."""
         layouts = torch.as_tensor(layouts, dtype=torch.int64)
         rows = extent.documents * extent.rows
         size = max(1, max(_BYTES // self._row_bytes, _ROWS) // rows)
         return torch.cat([self._sums(part, extent, temperatures) for part in layouts.split(size)], 1)
 
     def means(self, layouts: Sequence[Layout] | Tensor, extent: Extent, temperature: float = TEMPERATURE) -> Tensor:
-        """Mean cross-entropy over all counted rows of the extent [B] float64."""
+        """Return the mean cross-entropy over the counted rows of the extent [B] float64."""
         sums = self.sums(layouts, extent, (temperature,))[0]
         return sums.sum(1) / self.rows(extent).sum().clamp(min=1)
 
     def _sums(self, layouts: Tensor, extent: Extent, temperatures: Sequence[float]) -> Tensor:
         return first_step_sums(
             self.draft,
-            self.products.outputs(layouts, extent.documents, extent.rows),
+            self.contributions.outputs(layouts, extent.documents, extent.rows),
             self.tokens[: extent.documents, : extent.rows + 1],
             self.labels[: extent.documents, : extent.rows],
             temperatures,
         )
 
 
-class Remembered(Losses):
-    """Losses whose means are kept, for a walk that comes back to the same layouts; not for comparing all there are."""
+class CachedLosses(Losses):
+    """Losses with cached means, for a search that returns to the same layouts."""
 
-    def __init__(self, draft: Eagle3Draft, material: Material):
-        super().__init__(draft, material)
+    def __init__(self, draft: Eagle3Draft, data: SearchData):
+        super().__init__(draft, data)
         self._known: dict[tuple[Extent, float], dict[Layout, float]] = {}
 
     def means(self, layouts: Sequence[Layout] | Tensor, extent: Extent, temperature: float = TEMPERATURE) -> Tensor:
-        """As `Losses.means`; what is known is not computed again."""
+        """Return `Losses.means`, from the cache where known."""
         known = self._known.setdefault((extent, temperature), {})
         asked = [tuple(layout) for layout in torch.as_tensor(layouts).tolist()]
         if new := [layout for layout in dict.fromkeys(asked) if layout not in known]:
@@ -103,9 +102,9 @@ class Remembered(Losses):
 def first_step_sums(
     draft: Eagle3Draft, outputs: Tensor, tokens: Tensor, labels: Tensor, temperatures: Sequence[float] = (1.0,)
 ) -> Tensor:
-    """Summed cross-entropy [temperatures, B, d] float64 on the CPU of outputs of `fc` [B, d, T, H].
+    """Return summed cross-entropies [temperatures, B, d] float64 on the CPU for outputs of `fc` [B, d, T, H].
 
-    tokens [d, T+1], labels [d, T] draft ids, negative where the row does not count; a temperature divides the logits.
+    tokens [d, T+1]; labels [d, T] draft ids, negative where the row does not count.
     """
     layouts, documents, rows, _ = outputs.shape
     counts = labels >= 0

@@ -1,4 +1,4 @@
-"""A draft, a target and documents from paths, held against each other: ready to search."""
+"""Open a draft, a target and documents from paths for a layout search."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from wiring.checkpoints.states import open_states
 from wiring.checkpoints.target_files import final_norm, read_target_config, read_tensor
 from wiring.errors import WiringError
 from wiring.layout_search.data import (
-    Material,
+    SearchData,
     from_samples,
     from_texts,
     read_texts,
     rows_that_fit,
-    tokenise,
+    tokenize,
 )
 from wiring.model.eagle3 import Eagle3Draft
 from wiring.model.target_reference import ReferenceTarget
@@ -32,21 +32,27 @@ def open_search(
     text: str | Path | None = None,
     states: str | Path | None = None,
     progress: Callable[[int], None] = lambda done: None,
-) -> tuple[Eagle3Draft, Material]:
-    """Read the draft and make the material from `text` (one document per line) or from saved `states`.
+) -> tuple[Eagle3Draft, SearchData]:
+    """Read the draft, and the data from `text` (one document per line) or from saved `states`.
 
-    Raises WiringError when not exactly one of the two is given, and for all that does not fit.
+    Raises WiringError when not exactly one of the two is given, and for inputs that do not fit together.
     """
     if (text is None) == (states is None):
-        raise WiringError("say what to search on", expected="--text or --states", found="both" if text else "neither")
+        raise WiringError(
+            "the search needs either text or saved states",
+            code="search-data-missing",
+            expected="--text or --states",
+            found="both" if text else "neither",
+        )
     folder = Path(target)
     config, checkpoint = read_target_config(folder), read_draft(draft)
     shape = checkpoint.shape
     if shape.target_hidden_size != config.hidden_size:
         raise WiringError(
-            "the draft's fc is not made for this target's states",
+            "the draft's fc does not fit this target's states",
+            code="fc-width-of-another-target",
             where=draft,
-            expected=f"states of width {config.hidden_size}, as {folder} has them",
+            expected=f"states of width {config.hidden_size}, from {folder}",
             found=shape.target_hidden_size,
             remedy="Pair the draft with the target that it was trained for",
         )
@@ -61,11 +67,9 @@ def open_search(
         norm, eps = final_norm(folder)
         ends = TargetHead(head.float(), None if norm is None else norm.float(), eps)
         return model, from_samples(found, len(found), config.num_layers, ends, model.target_ids, rows)
-    texts = tokenise(read_texts(Path(text)), folder, text)
+    texts = tokenize(read_texts(Path(text)), folder, text)
     threads = torch.get_num_threads()
-    limit_threads_for_small_model(
-        config.hidden_size
-    )  # a narrow target gains nothing from threads; the search itself does
+    limit_threads_for_small_model(config.hidden_size)  # for the target only: the search itself gains from threads
     try:
         reference = ReferenceTarget.load(folder)
         return model, from_texts(texts, reference, model.target_ids, rows, progress)

@@ -1,10 +1,9 @@
-"""Does the best layout fit at all? A search over thousands of layouts always finds a best one, whatever the draft.
+"""Test whether the best layout fits at all: a search over thousands of layouts always finds a best one.
 
-The layout that was best on the first half of the documents is tried on the second half, which had no part in choosing
-it. There it must beat, document by document, what has no true layout: the same draft on the states of another document,
-on states of zeros, on its own slots rotated; and a table of how often each label comes, which knows nothing at all. A
-draft whose `fc` was spoilt, or never trained, loses to the table even where luck helps it against the others. What
-counts here is how good the draft is, so logits are taken as they are.
+The layout that is best on one half of the documents is evaluated on the other half. There it must beat, paired by
+document, controls without a true layout: the draft on the states of another document, on states of zeros, with its
+slots rotated; and a table of label frequencies. A draft with a corrupted or untrained `fc` loses to the table. Logits
+are taken at temperature 1, because the draft itself is judged here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from wiring.accuracy.stats import paired_differences
 from wiring.layers import Layout
-from wiring.layout_search.data import Material
+from wiring.layout_search.data import SearchData
 from wiring.layout_search.layout_losses import first_step_sums
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Control:
+class NullControl:
     """Mean cross-entropy in nats of a control on the documents held out, and by how much the layout beats it there:
     `difference` with its 95 % interval, positive where the layout is better."""
 
@@ -47,9 +46,9 @@ class Control:
 
 @torch.no_grad()
 def controls(
-    draft: Eagle3Draft, layout: Layout, known: Material, held_out: Material, seed: int = 0
-) -> tuple[Control, ...]:
-    """Hold `layout` against every control on `held_out`; the table of frequencies comes from `known`."""
+    draft: Eagle3Draft, layout: Layout, known: SearchData, held_out: SearchData, seed: int = 0
+) -> tuple[NullControl, ...]:
+    """Compare `layout` with every control on `held_out`; the table of label frequencies comes from `known`."""
     rows = held_out.counted.sum(1).numpy()
     states = held_out.states[list(layout)]  # [n, D, T, H]
     real = _sums(draft, states, held_out)
@@ -62,44 +61,44 @@ def controls(
     found[TABLE] = _table(known, held_out, draft.config.draft_vocab_size)
     bounds = paired_differences(np.stack(list(found.values())), real, rows, seed)
     return tuple(
-        Control(name, float(sums.sum() / rows.sum()), *map(float, row))
+        NullControl(name, float(sums.sum() / rows.sum()), *map(float, row))
         for (name, sums), row in zip(found.items(), bounds, strict=True)
     )
 
 
-def verdict(found: tuple[Control, ...]) -> tuple[bool, str]:
-    """Whether a layout fits, and why, in a sentence."""
+def verdict(found: tuple[NullControl, ...]) -> tuple[bool, str]:
+    """Return whether the layout fits, and the reason in a sentence."""
     lost = [control for control in found if control.low <= 0]
     if not lost:
         least = min(found, key=lambda control: control.difference)
         return True, (
-            f"on documents held out, it beats every control; the nearest, {WORDS[least.name]}, by "
+            f"on held-out documents it beats every control; the nearest, {WORDS[least.name]}, by "
             f"{least.difference:.3f} nats ({least.low:.3f} to {least.high:.3f})"
         )
     worst = min(lost, key=lambda control: control.difference)
     return False, (
-        f"no layout fits: on documents held out, the best one does not beat {WORDS[worst.name]} "
+        f"no layout fits: on held-out documents the best one does not beat {WORDS[worst.name]} "
         f"({worst.difference:.3f} nats, {worst.low:.3f} to {worst.high:.3f})"
     )
 
 
-def _sums(draft: Eagle3Draft, states: Tensor, material: Material) -> np.ndarray:
-    """Summed losses [D] of states [n, D, T, H]."""
+def _sums(draft: Eagle3Draft, states: Tensor, data: SearchData) -> np.ndarray:
+    """Return summed losses [D] of states [n, D, T, H]."""
     device = draft.fc.weight.device
     outputs = draft.project(states.permute(1, 2, 0, 3).to(device))[None]
-    return first_step_sums(draft, outputs, material.tokens.to(device), material.labels.to(device))[0, 0].numpy()
+    return first_step_sums(draft, outputs, data.tokens.to(device), data.labels.to(device))[0, 0].numpy()
 
 
 def _of_another(states: Tensor, lengths: Tensor) -> Tensor:
-    """Each document gets the states [n, D, T, H] of the one before it, again from its start where it is shorter."""
+    """Give each document the states [n, D, T, H] of the document before it, repeated where they are shorter."""
     other = torch.arange(len(lengths)).roll(1)
     rows = torch.arange(states.shape[2])[None] % lengths[other, None]  # [D, T]
     return states[:, other[:, None], rows]
 
 
-def _table(known: Material, asked: Material, vocab: int) -> np.ndarray:
-    """Summed losses [D] of label frequencies, half a row added to each label."""
+def _table(known: SearchData, held_out: SearchData, vocab: int) -> np.ndarray:
+    """Return summed losses [D] of label frequencies, with half a row added to each label."""
     labels = known.labels[known.counted]
     shares = torch.bincount(labels, minlength=vocab).double() + 0.5
     loss = -(shares / shares.sum()).log()
-    return torch.where(asked.counted, loss[asked.labels.clamp(min=0)], 0.0).sum(1).numpy()
+    return torch.where(held_out.counted, loss[held_out.labels.clamp(min=0)], 0.0).sum(1).numpy()

@@ -1,4 +1,4 @@
-"""The search: candidates, halving, the ranking with its intervals, and whether the best fits at all."""
+"""Search the trained layout: candidates, halving, a ranking with intervals, and a test whether the best one fits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from wiring.accuracy.stats import paired_differences
 from wiring.errors import WiringError
 from wiring.layers import Layout
 from wiring.layout_search.coordinate_search import around, coordinate_search
-from wiring.layout_search.data import Material
-from wiring.layout_search.layout_losses import TEMPERATURE, Extent, Losses, Remembered
-from wiring.layout_search.null_controls import Control, controls, verdict
+from wiring.layout_search.data import SearchData
+from wiring.layout_search.layout_losses import TEMPERATURE, CachedLosses, Extent, Losses
+from wiring.layout_search.null_controls import NullControl, controls, verdict
 from wiring.layout_search.successive_halving import SHARE, Level, all_layouts, extents, levels_of, survivors
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ RULE = (
     "own choice, on rows where the text goes on with that choice (saved states: where their mask counts) and the "
     "draft's vocabulary holds it"
 )
-FEW_SHARE = 4  # of the few hundred layouts of a coordinate search, all of them likely, more go on
+FEW_SHARE = 4  # a larger share for the few hundred layouts of a coordinate search, all of them likely
 NEXT = 2  # layers, over all slots together
-AGAIN = 6  # comparisons around the best layout at most
+AGAIN = 6  # maximum of comparisons around the best layout
 FIRST_ROWS = 16  # counted rows of the first level
 AFFORDABLE = 2e13  # multiply-adds of an exhaustive first level: some ten minutes on two cores
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """A layout, its mean cross-entropy, and how much more that is than the best one's, with a 95 % interval.
+class RankedLayout:
+    """A layout, its mean cross-entropy, and the difference to the best layout with a 95 % interval.
 
-    In nats, logits divided by TEMPERATURE; `plain` is the cross-entropy without that.
+    In nats, logits divided by TEMPERATURE; `plain` is the cross-entropy at temperature 1.
     """
 
     layout: Layout
@@ -52,18 +52,18 @@ class Ranked:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """`ranking`, best first. `fits`: whether the best layout is one at all, and `reason` why.
+    """`ranking`, best first. `fits`: whether the best layout beats every control, and `reason` in words.
 
-    alike: layouts of the ranking whose interval includes 0, not told apart from the best; controls: see `fitting`;
-    method "exhaustive" or "coordinate"; compared: layouts; documents, rows: of the ranking; outside: rows left out
-    because the draft cannot say the label; levels: of the halving; ends: where the coordinate search's starts ended.
+    alike: layouts of the ranking with 0 in their interval, not distinguishable from the best; controls: see
+    `null_controls`; method "exhaustive" or "coordinate"; compared: number of layouts; documents, rows: of the ranking;
+    outside: rows with a label outside the draft's vocabulary; levels: of the halving; ends: of the coordinate search.
     """
 
-    ranking: tuple[Ranked, ...]
+    ranking: tuple[RankedLayout, ...]
     fits: bool
     reason: str
     alike: tuple[Layout, ...]
-    controls: tuple[Control, ...]
+    controls: tuple[NullControl, ...]
     method: str
     compared: int
     documents: int
@@ -75,31 +75,31 @@ class SearchResult:
 
     @property
     def layout(self) -> Layout | None:
-        """The layout that the draft was trained on, or None where none fits."""
+        """The trained layout, or None where none fits."""
         return self.ranking[0].layout if self.fits else None
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, in plain types."""
+        """Return the result as JSON data."""
         return {**asdict(self), "rule": RULE, "temperature": TEMPERATURE}
 
 
 def search(
     draft: Eagle3Draft,
-    material: Material,
+    data: SearchData,
     *,
     exhaustive: bool = False,
     seed: int = 0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> SearchResult:
-    """Rank layouts of `draft` on `material`; `exhaustive` compares all (L+1)^n, else coordinate search finds the few.
+    """Rank layouts of `draft` on `data`: all (L+1)^n if `exhaustive`, else candidates of a coordinate search.
 
-    Raises WiringError when `exhaustive` is out of reach.
+    Raises WiringError when `exhaustive` would take too long.
     """
     began = time.monotonic()
-    known, held_out = halves(len(material.tokens))
-    material = material.documents([*known, *held_out])
-    losses = (Losses if exhaustive else Remembered)(draft, material)
-    slots, num_layers = draft.config.num_slots, material.num_layers
+    known, held_out = halves(len(data.tokens))
+    data = data.documents([*known, *held_out])
+    losses = (Losses if exhaustive else CachedLosses)(draft, data)
+    slots, num_layers = draft.config.num_slots, data.num_layers
     levels = extents(losses, FIRST_ROWS, len(known))
     if exhaustive:
         check_affordable(draft, num_layers)
@@ -107,10 +107,10 @@ def search(
         left, ranked, sums, plain = _compared(losses, candidates, levels, SHARE, progress)
     else:
         winner, ends = coordinate_search(losses, num_layers, levels, seed=seed, progress=progress)
-        for _ in range(AGAIN):  # until the best of all documents has no better neighbour
+        for _ in range(AGAIN):  # until the best one on all documents has no better neighbor
             near = around(winner, num_layers)
             candidates = torch.tensor(sorted({*near, *ends}))
-            # Next to it, few rows decide nothing.
+            # Few rows do not separate neighbors of the winner.
             always = {one for one in near if sum(abs(a - b) for a, b in zip(one, winner, strict=True)) <= NEXT}
             left, ranked, sums, plain = _compared(losses, candidates, levels, FEW_SHARE, progress, always)
             before, winner = winner, tuple(left[0].tolist())
@@ -118,14 +118,14 @@ def search(
                 break
     rows = losses.rows(losses.whole).numpy()  # [D], as all sums: the searched documents first
     ranking = tuple(
-        Ranked(tuple(layout), float(one.sum() / rows.sum()), *map(float, bound), float(same.sum() / rows.sum()))
+        RankedLayout(tuple(layout), float(one.sum() / rows.sum()), *map(float, bound), float(same.sum() / rows.sum()))
         for layout, one, bound, same in zip(
             left.tolist(), sums, paired_differences(sums, sums[0], rows, seed), plain, strict=True
         )
     )
     chosen = tuple(left[sums[:, : len(known)].sum(1).argmin()].tolist())  # the best on the searched documents alone
     searched, others = slice(len(known)), slice(len(known), None)
-    held = controls(draft, chosen, material.documents(searched), material.documents(others), seed)
+    held = controls(draft, chosen, data.documents(searched), data.documents(others), seed)
     fits, reason = verdict(held)
     return SearchResult(
         ranking=ranking,
@@ -135,9 +135,9 @@ def search(
         controls=held,
         method="exhaustive" if exhaustive else "coordinate",
         compared=len(candidates),
-        documents=len(material.tokens),
+        documents=len(data.tokens),
         rows=int(np.sum(rows)),
-        outside=material.outside,
+        outside=data.outside,
         levels=levels_of(losses, ranked, left[0]),
         ends=tuple(ends),
         seconds=time.monotonic() - began,
@@ -152,9 +152,9 @@ def _compared(
     progress: Callable[[str], None],
     always: Collection[Layout] = (),
 ) -> tuple[Tensor, list[tuple[Extent, Tensor]], np.ndarray, np.ndarray]:
-    """Halve, then compare what is left, and `always`, on all documents.
+    """Halve, then compare the survivors and `always` on all documents.
 
-    Best first: layouts [B, n], the order at each level, and summed losses [B, D] at TEMPERATURE and at 1.
+    Return, best first, layouts [B, n], the order at each level, and summed losses [B, D] at TEMPERATURE and at 1.
     """
     left, ranked = survivors(losses, candidates, levels, share=share, progress=progress)
     left = torch.tensor(list(dict.fromkeys([*map(tuple, left.tolist()), *sorted(always)])))
@@ -162,19 +162,19 @@ def _compared(
     sums, plain = losses.sums(left, losses.whole, (TEMPERATURE, 1.0)).numpy()
     if not np.isfinite(sums).all():
         raise WiringError(
-            "the draft's forward gives no numbers",
+            "the draft's forward pass gives losses that are not finite",
+            code="losses-not-finite",
             where="search",
             expected="finite losses",
             found="nan or infinity under some layouts",
-            remedy="Look at the draft's config and weights: `wiring lint`",
+            remedy="Check the draft's config and weights with `wiring lint`",
         )
     order = sums.sum(1).argsort(kind="stable")
     return left[torch.from_numpy(order)], ranked, sums[order], plain[order]
 
 
 def halves(documents: int) -> tuple[list[int], list[int]]:
-    """Numbers of the documents that are searched, and of those held out: by the Thue-Morse sequence, as kinds of
-    documents often alternate (see `wiring.accuracy.frequency_baselines`)."""
+    """Split document numbers into searched and held-out ones by the Thue-Morse sequence (see `frequency_baselines`)."""
     odd = [number for number in range(documents) if number.bit_count() % 2]
     return [number for number in range(documents) if number not in odd], odd
 
@@ -185,9 +185,10 @@ def check_affordable(draft: Eagle3Draft, num_layers: int) -> None:
     weights = sum(parameter.numel() for parameter in draft.parameters()) - draft.fc.weight.numel()
     if (work := layouts * FIRST_ROWS * weights) > AFFORDABLE:
         raise WiringError(
-            f"comparing all {layouts:,} layouts of this draft is out of reach",
+            f"comparing all {layouts:,} layouts of this draft takes too long",
+            code="exhaustive-too-expensive",
             where="--exhaustive",
             expected=f"up to {AFFORDABLE:.0e} multiply-adds",
             found=f"{work:.0e}",
-            remedy="Leave --exhaustive out: the coordinate search finds the layout with a few hundred comparisons",
+            remedy="Leave out --exhaustive: the coordinate search takes a few hundred comparisons",
         )

@@ -1,9 +1,8 @@
-"""Successive halving: few rows for all layouts, many rows for the few that are left.
+"""Successive halving: few rows for all layouts, many rows for the few that remain.
 
-Every level takes some four times as many rows as the one before it, of twice as many documents, and a sixteenth of the
-layouts goes on, so the first level costs nearly all. The levels take documents of the half that is searched; all
-documents come last. How many layouts a level keeps is a share, not a test: the result says at which rank the winner
-passed each level, so a reader sees how near it came to being dropped.
+Each level takes about four times as many rows as the one before, of twice as many documents, and keeps a sixteenth of
+the layouts, so the first level costs the most. Levels use the searched half of the documents. A level keeps a fixed
+share, so the result reports the rank of the winner at each level.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from wiring.layout_search.layout_losses import Extent, Losses
 
 GROWTH = 4  # rows from one level to the next
 LEVELS = 4  # at most, before all documents
-SHARE = 16  # one of so many layouts goes on
-LEAST = 16  # layouts that a level keeps at least
+SHARE = 16  # a level keeps one of this many layouts
+LEAST = 16  # minimum of layouts that a level keeps
 
 
 @dataclass(frozen=True)
 class Level:
-    """One level: `layouts` compared on `rows` counted rows of `documents` documents; the winner came in at `rank`."""
+    """One level: `layouts` compared on `rows` counted rows of `documents` documents; the winner had `rank`."""
 
     layouts: int
     documents: int
@@ -33,8 +32,8 @@ class Level:
 
 
 def extents(losses: Losses, first_rows: int, documents: int) -> list[Extent]:
-    """Growing extents of some first_rows, GROWTH first_rows, .. counted rows, of 2, 4, .. of the first `documents`."""
-    counts = losses.material.counted.long()  # [D, T]
+    """Return extents of about first_rows, GROWTH first_rows, .. counted rows, of the first 2, 4, .. documents."""
+    counts = losses.data.counted.long()  # [D, T]
     found: list[Extent] = []
     wanted, used = first_rows, 2
     while used <= documents and len(found) < LEVELS:
@@ -52,7 +51,7 @@ def survivors(
     share: int = SHARE,
     progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[Tensor, list[tuple[Extent, Tensor]]]:
-    """Halve layouts [B, n] over all of `levels`. Best first: what the last one keeps, and the order at each."""
+    """Halve layouts [B, n] over `levels`. Return, best first, the layouts that remain, and the order at each level."""
     ranked = []
     for number, extent in enumerate(levels):
         progress(f"level {number + 1} of {len(levels)}: {len(layouts)} layouts")
@@ -64,7 +63,7 @@ def survivors(
 
 
 def levels_of(losses: Losses, ranked: list[tuple[Extent, Tensor]], winner: Tensor) -> tuple[Level, ...]:
-    """What became of `winner` [n] at each level, ranks from 1; 0 where it was not among the layouts."""
+    """Return the levels with the rank of `winner` [n] from 1; 0 where it was not among the layouts."""
     levels = []
     for extent, layouts in ranked:
         at = (layouts == winner).all(1).nonzero()
@@ -74,6 +73,6 @@ def levels_of(losses: Losses, ranked: list[tuple[Extent, Tensor]], winner: Tenso
 
 
 def all_layouts(num_layers: int, slots: int) -> Tensor:
-    """All (L+1)^n ordered layouts [., n]."""
+    """Return all (L+1)^n ordered layouts [., n]."""
     every = torch.arange(num_layers + 1)
     return torch.cartesian_prod(*[every] * slots).view(-1, slots)

@@ -1,1 +1,1 @@
-"""The EAGLE-3 draft in plain PyTorch, and the reference target with every boundary tapped."""
+"""The EAGLE-3 draft in plain PyTorch, and the reference target with hooks on every boundary."""

@@ -1,4 +1,4 @@
-"""The draft's decoder layer and its parts. Parameter names are the checkpoint's canonical tensor names."""
+"""Decoder layer of the draft and its parts. Parameter names are the canonical tensor names of checkpoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wiring.model.ttt_attention import mix
+from wiring.model.ttt_attention import ttt_attention
 
 if TYPE_CHECKING:
     from wiring.checkpoints.draft_config import Eagle3Config
@@ -23,7 +23,7 @@ _ACTIVATIONS = {
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm with a learned weight, computed in float32 or wider; the weight comes after the cast."""
+    """Root mean square norm with a learned weight, computed in float32 or wider; the weight is applied after the cast."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -35,13 +35,13 @@ class RMSNorm(nn.Module):
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root mean square norm of x [..., H] in float32 or wider, times weight [H] in x's own type."""
+    """Return the RMS norm of x [..., H], computed in float32 or wider, times weight [H] in the dtype of x."""
     wide = x if x.dtype == torch.float64 else x.float()
     return F.rms_norm(wide, weight.shape, eps=eps).to(x.dtype) * weight
 
 
 class Attention(nn.Module):
-    """Projections of one layer's attention; the first layer reads embedding and state side by side."""
+    """Projections of one layer's attention; the input of the first layer is the embedding concatenated with the state."""
 
     def __init__(self, c: Eagle3Config, reads: int):
         super().__init__()
@@ -55,29 +55,29 @@ class Attention(nn.Module):
             self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps)
         self.qk_norm = c.qk_norm
 
-    def of_embeddings(self, embeds: Tensor) -> tuple[Tensor, ...]:
-        """What normed embeddings [B, N, H] add to queries, keys and values [B, N, width], biases included.
+    def embedding_projection(self, embeds: Tensor) -> tuple[Tensor, ...]:
+        """Project normed embeddings [B, N, H] to their part of queries, keys and values [B, N, width], biases included.
 
-        A token's share is the same in every step, so it is computed once and not once per step.
+        This part is the same in every step, so it is computed once.
         """
         width = embeds.shape[-1]
         return tuple(F.linear(embeds, p.weight[:, :width], p.bias) for p in (self.q_proj, self.k_proj, self.v_proj))
 
     def queries(self, x: Tensor, added: tuple[Tensor, ...] | None, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotated queries [..., heads, D] of x [..., H]; cos and sin [..., D/2] belong to the same rows."""
+        """Return rotated queries [..., heads, D] of x [..., H]; cos and sin [..., D/2] of the same rows."""
         q = self._projected(self.q_proj, x, None if added is None else added[0])
         return rotate(self.q_norm(q) if self.qk_norm else q, cos, sin)
 
     def keys_and_values(
         self, x: Tensor, added: tuple[Tensor, ...] | None, cos: Tensor, sin: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Rotated keys and values, each [..., kv heads, D], of x [..., H]."""
+        """Return rotated keys, and values, each [..., kv heads, D], of x [..., H]."""
         k = self._projected(self.k_proj, x, None if added is None else added[1])
         v = self._projected(self.v_proj, x, None if added is None else added[2])
         return rotate(self.k_norm(k) if self.qk_norm else k, cos, sin), v
 
     def _projected(self, project: nn.Linear, x: Tensor, added: Tensor | None) -> Tensor:
-        """[..., heads, D]. `added` is what `of_embeddings` gave for the same rows: x meets the other half then."""
+        """Return [..., heads, D]; `added` is the `embedding_projection` of the same rows, x takes the other half."""
         if added is None:
             y = project(x)
         else:
@@ -88,7 +88,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Gated feed-forward."""
+    """Gated feed-forward network."""
 
     def __init__(self, c: Eagle3Config):
         super().__init__()
@@ -123,12 +123,11 @@ class DraftLayer(nn.Module):
         values: list[Tensor],
         keep: Tensor | None = None,
     ) -> Tensor:
-        """The residual stream after this layer [B, T, H], not normed, of the one before it.
+        """Map the residual stream `hidden` [B, T, H] to the one after this layer, not normed.
 
-        `added` is what the embeddings add to queries, keys and values (layer 0); cos and sin are [B or 1, T, D/2].
-        `keys` and `values` hold those of the earlier steps and get this step's. Rows that `keep` [B, T] leaves out are
-        not finished: they come back as zeros. In step 0 their keys and values are there all the same, because later
-        rows look at them; after that nothing else does.
+        `added` is the `embedding_projection` of the rows (layer 0); cos and sin are [B or 1, T, D/2]. This step's keys
+        and values are appended to `keys` and `values`. Rows that `keep` [B, T] leaves out are returned as zeros; their
+        keys and values are computed in step 0 only, where later rows attend to them.
         """
         if self.first:
             state = self.input_layernorm(hidden) if self.config.input_norm_twice else hidden
@@ -136,36 +135,38 @@ class DraftLayer(nn.Module):
         else:
             normed = getattr(self, self.config.deeper_norm)(hidden)
         residual = normed if self.first and self.config.norm_before_residual else hidden
-        rows = Kept(keep, hidden)
-        every = rows if keys else Kept(None, hidden)  # whose keys and values are needed
+        rows = KeptRows(keep, hidden)
+        every = rows if keys else KeptRows(None, hidden)  # rows with needed keys and values
         angles = cos.expand(*hidden.shape[:2], -1), sin.expand(*hidden.shape[:2], -1)  # [B, T, D/2]
         attention = self.self_attn
-        k, v = attention.keys_and_values(every.of(normed), every.of_all(added), *every.of_all(angles))
-        keys.append(every.spread(k).transpose(1, 2))
-        values.append(every.spread(v).transpose(1, 2))
-        q = rows.spread(attention.queries(rows.of(normed), rows.of_all(added), *rows.of_all(angles))).transpose(1, 2)
-        mixed = mix(q, keys, values, self.window).transpose(1, 2).flatten(2)  # [B, T, h * D]
-        done = rows.of(residual) + attention.o_proj(rows.of(mixed))
-        return rows.spread(done + self.mlp(self.post_attention_layernorm(done)))
+        k, v = attention.keys_and_values(every.gather(normed), every.gather_all(added), *every.gather_all(angles))
+        keys.append(every.scatter(k).transpose(1, 2))
+        values.append(every.scatter(v).transpose(1, 2))
+        q = rows.scatter(
+            attention.queries(rows.gather(normed), rows.gather_all(added), *rows.gather_all(angles))
+        ).transpose(1, 2)
+        mixed = ttt_attention(q, keys, values, self.window).transpose(1, 2).flatten(2)  # [B, T, h * D]
+        done = rows.gather(residual) + attention.o_proj(rows.gather(mixed))
+        return rows.scatter(done + self.mlp(self.post_attention_layernorm(done)))
 
 
-class Kept:
-    """The rows of a batch that are worth computing: all, or those that a mask [B, T] names, packed as [M, ...]."""
+class KeptRows:
+    """The rows of a batch to compute: all, or those of a mask [B, T], packed as [M, ...]."""
 
     def __init__(self, keep: Tensor | None, like: Tensor):
         self.shape = like.shape[:2]
         self.index = None if keep is None or bool(keep.all()) else keep.flatten().nonzero()[:, 0]  # [M]
 
-    def of(self, x: Tensor) -> Tensor:
-        """The kept rows [M, ...] of x [B, T, ...]; x itself where all are kept."""
+    def gather(self, x: Tensor) -> Tensor:
+        """Return the kept rows [M, ...] of x [B, T, ...]; x itself where all are kept."""
         return x if self.index is None else x.flatten(0, 1)[self.index]
 
-    def of_all(self, parts: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
-        """`of` each part."""
-        return None if parts is None else tuple(self.of(part) for part in parts)
+    def gather_all(self, parts: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
+        """Return `gather` of each part."""
+        return None if parts is None else tuple(self.gather(part) for part in parts)
 
-    def spread(self, x: Tensor) -> Tensor:
-        """[B, T, ...] of kept rows [M, ...], zeros between; x itself where all are kept."""
+    def scatter(self, x: Tensor) -> Tensor:
+        """Return [B, T, ...] with the kept rows [M, ...] and zeros elsewhere; x itself where all are kept."""
         if self.index is None:
             return x
         whole = x.new_zeros(self.shape[0] * self.shape[1], *x.shape[1:])
@@ -173,7 +174,7 @@ class Kept:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE with a head's two halves as the two coordinates, as Llama has it: x [..., heads, D], cos [..., D/2]."""
+    """Apply RoPE as in Llama, the halves of a head as coordinates: x [..., heads, D], cos and sin [..., D/2]."""
     cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
-    a, b = x.unflatten(-1, (2, -1)).unbind(-2)  # unbind, not slices: its gradient is one stack
+    a, b = x.unflatten(-1, (2, -1)).unbind(-2)  # the gradient of unbind is one stack
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -1,9 +1,9 @@
 """The EAGLE-3 draft in plain PyTorch: Llama-style layers, the first over [embedding, target state].
 
-Row t of a sequence holds the target's state g_t and the next token x_{t+1}. Step 0 predicts x_{t+2}. Step k goes on
+Row t of a sequence holds the target's state g_t and the next token x_{t+1}. Step 0 predicts x_{t+2}. Step k continues
 from the draft's own output of step k-1 at the same row, with the text's token x_{t+1+k} at RoPE position t+k, and
-predicts x_{t+2+k}. Row t sees the step-0 keys of rows 0..t and its own keys of steps 1..k. That is what a serving
-engine computes when it drafts from row t and its first k proposals are the text's tokens.
+predicts x_{t+2+k}. Row t attends to the step-0 keys of rows 0..t and its own keys of steps 1..k. A serving engine
+computes the same when it drafts from row t and its first k proposals equal the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from wiring.checkpoints.draft_config import EMBEDDING, HEAD, Eagle3Config, sharing
 from wiring.errors import WiringError
 from wiring.model.draft_layers import DraftLayer, RMSNorm
-from wiring.model.rope import cosines, looks_at_length
+from wiring.model.rope import cosines
+from wiring.model.rope import depends_on_length as rope_depends_on_length
 
 if TYPE_CHECKING:
     from wiring.checkpoints.draft_files import DraftCheckpoint
@@ -28,7 +29,7 @@ __all__ = ["Eagle3Config", "Eagle3Draft"]
 class Eagle3Draft(nn.Module):
     """A draft head over `config.num_slots` target states. Parameter names are the canonical tensor names.
 
-    `embedding` [V, H] is the target's or the draft's own, never trained. `target_ids` [Vd] maps draft ids to target
+    `embedding` [V, H] is that of the target or of the draft, and is not trained. `target_ids` [Vd] maps draft ids to target
     ids.
     """
 
@@ -40,8 +41,9 @@ class Eagle3Draft(nn.Module):
         if tuple(embedding.shape) != (config.vocab_size, config.hidden_size):
             raise WiringError(
                 "the target's embedding does not fit the draft",
+                code="embedding-shape",
                 where="embed_tokens.weight",
-                expected=f"[{config.vocab_size}, {config.hidden_size}] by the draft's config",
+                expected=f"[{config.vocab_size}, {config.hidden_size}], from the draft's config",
                 found=list(embedding.shape),
                 remedy="Pair the draft with the target that it was trained for",
             )
@@ -72,10 +74,9 @@ class Eagle3Draft(nn.Module):
     ) -> Eagle3Draft:
         """Build a draft for evaluation (no gradients) from a checkpoint.
 
-        `embedding` [V, H] and `head` [V, H] are the target's, used where the draft shares them: by its producer's rule
-        (see `wiring.checkpoints.draft_config`), which goes by the file's tensors, or, read as SGLang serves it, by the
-        config. Without them the file's own stand in, if it has them. Raises WiringError when one of them is needed
-        and not there, when they do not fit the draft's config, and when the checkpoint lacks a tensor.
+        `embedding` [V, H] and `head` [V, H] are the target's, used where the draft shares them by its producer's rule (see
+        `wiring.checkpoints.draft_config`); otherwise, and where they are None, those of the file are used. Raises
+        WiringError when one of them is missing or does not fit the draft's config, or the checkpoint lacks a tensor.
         """
         shape, tensors = checkpoint.shape, dict(checkpoint.tensors)
         shared = sharing(shape, checkpoint.config, checkpoint.producer, tensors)
@@ -86,14 +87,15 @@ class Eagle3Draft(nn.Module):
             shares = shared.embedding == "target"
             raise WiringError(
                 "the draft has no embedding of its own",
+                code="embedding-missing",
                 where=checkpoint.folder,
                 expected=EMBEDDING + (", or the target's embedding" if shares else ""),
-                remedy="Name the target (--target)" if shares else "A draft of another width than its target needs one",
+                remedy="Pass the target (--target)" if shares else "A draft of another width than its target needs one",
             )
         other_head = {"target": head, "embedding": own, "draft": None}[shared.head]
         if other_head is not None:
             tensors[HEAD] = other_head
-        with torch.device("meta"):  # no memory and no time for weights that are replaced at once
+        with torch.device("meta"):  # the weights are replaced at once
             draft = cls(shape, own.to("meta"), None)
         wanted = draft.state_dict()
         for name, parameter in wanted.items():
@@ -102,10 +104,11 @@ class Eagle3Draft(nn.Module):
                 shares = name == HEAD and shared.head == "target" and found is None
                 raise WiringError(
                     f"tensor {name} is missing from the draft" if found is None else f"tensor {name} does not fit",
+                    code="draft-tensor-missing" if found is None else "draft-tensor-shape",
                     where=checkpoint.folder,
                     expected=list(parameter.shape),
                     found="nothing" if found is None else list(found.shape),
-                    remedy="Name the target, whose head it shares (--target)" if shares else "",
+                    remedy="Pass the target, which shares its head with the draft (--target)" if shares else "",
                 )
         draft.load_state_dict({name: tensors[name].to(device, dtype) for name in wanted}, assign=True)
         draft.embedding = own.detach().to(device, dtype)
@@ -116,11 +119,11 @@ class Eagle3Draft(nn.Module):
 
     @classmethod
     def fresh(cls, config: Eagle3Config, embedding: Tensor, seed: int, target_ids: Tensor | None = None) -> Eagle3Draft:
-        """A draft to train, reproducible from `seed`; `target_ids` [Vd] ascending names the draft's vocabulary.
+        """Initialize a draft to train, reproducible from `seed`; `target_ids` [Vd] ascending is the draft's vocabulary.
 
-        Matrices start at variance 1 / fan-in; what writes to the residual stream or to the logits starts smaller.
-        `fc` starts alike for all slots: where the states' scales differ, divide each slot by its spread before
-        training and fold the factors into the columns of `fc.weight` afterwards.
+        Matrices start at variance 1 / fan-in, those that write to the residual stream or to the logits smaller. `fc`
+        starts equal for all slots: where the scales of the states differ, divide each slot by its standard deviation
+        before training and fold the factors into the columns of `fc.weight` afterwards.
         """
         draft = cls(config, embedding.float().clone(), target_ids)
         generator = torch.Generator().manual_seed(seed)
@@ -135,9 +138,9 @@ class Eagle3Draft(nn.Module):
         return draft
 
     def checkpoint_tensors(self, dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
-        """Every tensor of the flat checkpoint format, on the CPU: weights in `dtype`, d2t int64, t2d bool.
+        """Return all tensors of SpecForge's flat format, on the CPU: weights in `dtype`, d2t int64, t2d bool.
 
-        The first layer is called `midlayer`, as SpecForge writes it.
+        The first layer is named `midlayer`.
         """
         ids = self.target_ids.cpu()
         tensors = {
@@ -149,21 +152,16 @@ class Eagle3Draft(nn.Module):
         return tensors
 
     def to_target_ids(self, draft_ids: Tensor) -> Tensor:
-        """Target ids of draft ids, any shape."""
+        """Return the target ids of draft ids, any shape."""
         return self.target_ids[draft_ids]
 
-    def unroll(self, tokens: Tensor, states: Tensor, steps: int) -> list[Tensor]:
-        """Teacher-forced logits of every step: `steps` tensors [B, N-1, Vd], row t of step k predicting x_{t+2+k}.
+    def unrolled(self, tokens: Tensor, states: Tensor, steps: int) -> Iterator[Tensor]:
+        """Yield the teacher-forced logits [B, N-1, Vd] of each step; row t of step k predicts x_{t+2+k}.
 
         tokens [B, N] int64, states [B, N, n, H]; shorter sequences are padded on the right with any valid token and
-        finite states (attention looks back only). Rows t > N-2-k of step k have no token x_{t+1+k} in the text and
-        are fed the last one: their logits mean nothing and the caller masks them, as it masks padding.
-        Raises WiringError when the states do not fit `fc`.
+        finite states (attention is causal). Rows t > N-2-k of step k have no token x_{t+1+k} in the text and get the
+        last one: the caller masks their logits, as it masks padding. Raises WiringError when the states do not fit `fc`.
         """
-        return list(self.unrolled(tokens, states, steps))
-
-    def unrolled(self, tokens: Tensor, states: Tensor, steps: int) -> Iterator[Tensor]:
-        """As `unroll`, but one step at a time, so that only one step's logits [B, N-1, Vd] need memory."""
         return (self.logits(rows) for rows in self.hidden_steps(tokens, states, steps))
 
     def hidden_steps(
@@ -174,13 +172,12 @@ class Eagle3Draft(nn.Module):
         lengths: Sequence[int] | None = None,
         keep: Callable[[int], Tensor | None] = lambda step: None,
     ) -> Iterator[Tensor]:
-        """As `unrolled`, but what goes into lm_head [B, N-1, H], normed as the config says.
+        """Yield the input of lm_head [B, N-1, H] of each step, normed as the config asks; arguments as `unrolled`.
 
-        A caller that counts some of the rows only gives those to `logits`: the head is the largest product.
-        `lengths` (B of them) are the sequences' own lengths in tokens where the batch is padded. They matter where
-        `depends_on_length` only; without them every text is taken to be N tokens long.
-        `keep(step)` [B, N-1] bool, asked when that step begins, names the rows that this step or a later one is wanted
-        of; the others may come back as anything. A row that was left out stays out. None: all rows.
+        A caller that counts only some rows passes those to `logits`, because the head is the largest product.
+        `lengths` (B of them) are the lengths of padded texts in tokens; they matter only with `depends_on_length`.
+        `keep(step)` [B, N-1] bool, called when that step begins, selects the rows that this or a later step needs; the
+        others are undefined, in later steps too. None selects all rows.
         """
         yield from self.steps_of(self.project(states[:, : tokens.shape[1] - 1]), tokens, steps, lengths, keep)
 
@@ -192,14 +189,16 @@ class Eagle3Draft(nn.Module):
         lengths: Sequence[int] | None = None,
         keep: Callable[[int], Tensor | None] = lambda step: None,
     ) -> Iterator[Tensor]:
-        """As `hidden_steps`, of what `project` gave: hidden [B, N-1, H].
+        """Yield as `hidden_steps` from the output `hidden` [B, N-1, H] of `project`.
 
-        B may be a multiple of the tokens' own number of sequences: the same texts again under other states. What their
-        embeddings add is then computed once; `keep` and what comes out have B sequences.
+        B may be a multiple of the number of token sequences (the same texts under other states); the projection of the
+        embeddings is then computed once. `keep` and the outputs have B sequences.
         """
         config, rows = self.config, tokens.shape[1] - 1
         first: DraftLayer = self.layers[0]
-        embedded = first.self_attn.of_embeddings(first.input_layernorm(self.embedding[tokens]))  # each [B, N, width]
+        embedded = first.self_attn.embedding_projection(
+            first.input_layernorm(self.embedding[tokens])
+        )  # each [B, N, width]
         again = len(hidden) // len(tokens)
         cache: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in self.layers]
         index = torch.arange(rows, device=tokens.device)
@@ -221,25 +220,26 @@ class Eagle3Draft(nn.Module):
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether a row's numbers depend on the length of its text (dynamic RoPE), and so on padding."""
-        return looks_at_length(self.config.rope)
+        """Whether a row depends on the length of its text (dynamic RoPE), and so on padding."""
+        return rope_depends_on_length(self.config.rope)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Logits [..., Vd] of what `hidden_steps` gives [..., H]."""
+        """Return logits [..., Vd] of rows [..., H] of `hidden_steps`."""
         return self.lm_head(rows)
 
     def project(self, states: Tensor) -> Tensor:
-        """Norms and `fc` over the slots side by side: [B, T, n, H] -> [B, T, draft H]."""
+        """Apply the norms and `fc` to the concatenated slots: [B, T, n, H] -> [B, T, draft H]."""
         config = self.config
         if tuple(states.shape[-2:]) != (config.num_slots, config.target_hidden_size):
             raise WiringError(
                 "the states do not fit the draft's fc",
+                code="fc-input-shape",
                 where="fc.weight",
                 expected=f"{config.num_slots} states of width {config.target_hidden_size}",
                 found=f"{states.shape[-2]} states of width {states.shape[-1]}",
             )
         states = states.to(self.fc.weight.dtype)
-        # SGLang tells target states from fed-back ones by width alone, and so skips fc when they are equally wide.
+        # SGLang distinguishes target states from fed-back ones by width alone, and skips fc when the widths are equal.
         if config.skips_narrow_fc and config.fc_width == config.hidden_size:
             return states.flatten(-2)
         if config.norm_before_fc:
@@ -250,5 +250,5 @@ class Eagle3Draft(nn.Module):
 
 
 def _repeated(share: Tensor, times: int) -> Tensor:
-    """[B, T, width] as often as it is fed: [times * B, T, width]."""
+    """Repeat [B, T, width] to [times * B, T, width]."""
     return share if times == 1 else share.repeat(times, 1, 1)

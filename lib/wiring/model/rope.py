@@ -1,11 +1,11 @@
-"""Frequencies, cosines and sines of a draft's rotary embedding, in float32, by the arithmetic of its flavour.
+"""Frequencies, cosines and sines of a draft's rotary embedding, in float32, as its implementation computes them.
 
-What the three flavours make of the same parameters:
+The three flavors of the same parameters:
 
 - default, llama3: the same frequencies. Linear: SpecForge and SGLang divide the position, transformers the frequency.
-- dynamic: transformers lets the base grow once a text is longer than max_position_embeddings, SGLang sets it for
-  max_position_embeddings x factor once and for all, SpecForge for max_position_embeddings + 20 from the start (its
-  cache is built that long) and for the text's own length beyond it.
+- dynamic: transformers increases the base for texts longer than max_position_embeddings, SGLang sets it once for
+  max_position_embeddings x factor, SpecForge for max_position_embeddings + 20 (the length of its cache) and for the
+  length of the text beyond it.
 - yarn: the frequencies are the same; cosine and sine are scaled by mscale / mscale_all_dim in SpecForge whatever their
   values, in transformers only where both are above 0 and no attention_factor is given, in SGLang where both are given,
   times attn_factor; otherwise by 0.1 ln(factor) + 1.
@@ -25,12 +25,12 @@ _SPECFORGE_MARGIN = 20  # positions that SpecForge's cache holds beyond max_posi
 
 
 def cosines(rope: Rope, head_dim: int, positions: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [B or 1, 1, T, D/2] float32 at integer positions [T], on their device.
+    """Return cosines and sines [B or 1, 1, T, D/2] float32 at integer positions [T], on their device.
 
-    `lengths` are the texts' lengths in tokens so far, one per sequence or one for all. Only dynamic scaling looks at
+    `lengths` are the lengths of the texts in tokens so far, one per sequence or one for all; only dynamic scaling uses
     them.
     """
-    lengths = lengths if looks_at_length(rope) else lengths[:1]
+    lengths = lengths if depends_on_length(rope) else lengths[:1]
     inverse = torch.stack([frequencies(rope, head_dim, length) for length in lengths]).to(positions.device)
     where = positions.float()
     if rope.type == "linear" and rope.flavour != "transformers":
@@ -40,13 +40,13 @@ def cosines(rope: Rope, head_dim: int, positions: Tensor, lengths: Sequence[int]
     return (angles.cos(), angles.sin()) if scale == 1.0 else (angles.cos() * scale, angles.sin() * scale)
 
 
-def looks_at_length(rope: Rope) -> bool:
-    """Whether the frequencies depend on how long the text is."""
+def depends_on_length(rope: Rope) -> bool:
+    """Return whether the frequencies depend on the length of the text."""
     return rope.type == "dynamic" and rope.flavour != "sglang"
 
 
 def frequencies(rope: Rope, head_dim: int, length: int = 0) -> Tensor:
-    """Angle per position of each pair of channels [D/2] float32; a divided position is not in it (see `cosines`)."""
+    """Return the angle per position of each pair of channels [D/2] float32, without divided positions (see `cosines`)."""
     if rope.type == "dynamic":
         return _plain(_dynamic_base(rope, head_dim, length), head_dim)
     inverse = _plain(rope.theta, head_dim)
@@ -60,7 +60,7 @@ def frequencies(rope: Rope, head_dim: int, length: int = 0) -> Tensor:
 
 
 def attention_scale(rope: Rope) -> float:
-    """What cosine and sine are multiplied by: 1 except for yarn."""
+    """Return the factor of cosine and sine: 1 except for yarn."""
     if rope.type != "yarn":
         return 1.0
     mscale, all_dim = rope.mscale, rope.mscale_all_dim
@@ -93,7 +93,7 @@ def _dynamic_base(rope: Rope, head_dim: int, length: int) -> float:
 
 
 def _llama3(rope: Rope, inverse: Tensor) -> Tensor:
-    """Long waves are divided by the factor, short ones kept, those between mixed."""
+    """Divide long waves by the factor, keep short ones, interpolate between."""
     low, high, original = rope.low_freq_factor, rope.high_freq_factor, rope.original_max_position_embeddings
     wave = 2 * math.pi / inverse
     smooth = (original / wave - low) / (high - low) if low != high else torch.zeros_like(inverse)
@@ -103,7 +103,7 @@ def _llama3(rope: Rope, inverse: Tensor) -> Tensor:
 
 
 def _yarn(rope: Rope, head_dim: int) -> Tensor:
-    """Fast rotations are kept, slow ones divided by the factor, a linear ramp over the channels between."""
+    """Keep fast rotations, divide slow ones by the factor, with a linear ramp over the channels between."""
     power = rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
     kept, divided = 1.0 / power, 1.0 / (rope.factor * power)
 

@@ -1,7 +1,7 @@
-"""The target in transformers with every boundary tapped: what serving's states are compared with.
+"""The target in transformers with every boundary recorded: the reference for served states.
 
-transformers' own `hidden_states` list replaces the last entry by the normed state, so boundary L is never in it.
-Hooks on the decoder layers give all of 0..L.
+Boundary b is transformers' hidden_states[b] before the final norm. Its list holds the last entry normed, so boundary L
+is never in it; hooks on the decoder layers give all of 0..L.
 """
 
 from __future__ import annotations
@@ -43,36 +43,41 @@ class ReferenceTarget:
         self.layers = self.decoder.layers
         self.head = model.get_output_embeddings()
         if self.head is None:
-            raise WiringError("the target has no language model head", where=type(model).__name__)
+            raise WiringError(
+                "the target has no language model head", code="target-without-head", where=type(model).__name__
+            )
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> ReferenceTarget:
         """Load a Hugging Face folder from disk (never the network, never its own code).
 
-        Raises WiringError when transformers cannot load it, or weights are missing or of another shape:
-        transformers itself would fill those with random numbers and only warn.
+        Raises WiringError when transformers cannot load it, or weights are missing or of another shape, which transformers
+        would fill with random numbers.
         """
         declare_torchvision_operators()
         from transformers import AutoModelForCausalLM
 
         if not (Path(folder) / "config.json").is_file():
-            raise WiringError("the target folder has no config.json", where=folder, remedy="Check the path")
+            raise WiringError("no config.json in the target folder", code="target-config-missing", where=folder)
         try:
-            with _without_bars_in_logs():
+            with _no_progress_bar():
                 model, info = AutoModelForCausalLM.from_pretrained(
                     folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
                 )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise WiringError(f"transformers cannot load the target: {first}", where=folder) from error
+            raise WiringError(
+                f"transformers cannot load the target: {first}", code="target-unloadable", where=folder
+            ) from error
         for kind in ("missing_keys", "mismatched_keys"):
             if bad := sorted(str(entry) for entry in info.get(kind) or ()):
                 raise WiringError(
                     f"the target's weights have {kind.replace('_keys', '')} tensors",
+                    code="target-tensors-unusable",
                     where=folder,
                     expected="every tensor of the architecture",
                     found=f"{len(bad)} such as {bad[0]}",
-                    remedy="The files and config.json may come from different models",
+                    remedy="Check that the files and config.json come from the same model",
                 )
         return cls(model.to(device))
 
@@ -88,22 +93,23 @@ class ReferenceTarget:
 
     @property
     def device(self) -> torch.device:
-        """Where the target runs."""
+        """The target's device."""
         return self.head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the target runs in."""
+        """The target's dtype."""
         return self.head.weight.dtype
 
     @torch.no_grad()
     def forward(self, tokens: Tensor) -> ReferencePass:
-        """Run tokens [B, N] int64. Shorter sequences may be padded on the right: attention looks back only."""
+        """Run tokens [B, N] int64. Shorter sequences may be padded on the right, because attention is causal."""
         with self._tapped() as (states, normed):
             output = self.model(input_ids=tokens.to(self.device), use_cache=False)
         if len(states) != self.num_layers + 1:
             raise WiringError(
                 "the target did not run each of its layers once",
+                code="layers-not-run-once",
                 where=type(self.model).__name__,
                 expected=f"{self.num_layers + 1} boundaries",
                 found=len(states),
@@ -112,7 +118,7 @@ class ReferenceTarget:
 
     @torch.no_grad()
     def greedy(self, prompt_ids: Sequence[int], max_new_tokens: int, eos_id: int | None = None) -> list[int]:
-        """Continue one prompt greedily; the new ids only, the ending id included."""
+        """Continue one prompt greedily; return the new ids, the end-of-text id included."""
         fed, cache, new = torch.tensor([list(prompt_ids)], device=self.device), None, []
         while len(new) < max_new_tokens:
             output = self.model(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -146,8 +152,8 @@ class ReferenceTarget:
 
 
 @contextmanager
-def _without_bars_in_logs() -> Iterator[None]:
-    """Within it transformers draws its "Loading weights" bar in a terminal only: not in a notebook, log or pipe."""
+def _no_progress_bar() -> Iterator[None]:
+    """Disable transformers' "Loading weights" bar unless stderr is a terminal."""
     from transformers.utils import logging
 
     silence = logging.is_progress_bar_enabled() and not sys.stderr.isatty()
@@ -161,7 +167,7 @@ def _without_bars_in_logs() -> Iterator[None]:
 
 
 def _decoder(model: nn.Module) -> nn.Module:
-    """The module that owns the list of decoder layers."""
+    """Return the module that owns the list of decoder layers."""
     candidate: Any = model
     for _ in range(4):
         if isinstance(getattr(candidate, "layers", None), nn.ModuleList):
@@ -169,6 +175,7 @@ def _decoder(model: nn.Module) -> nn.Module:
         candidate = getattr(candidate, "model", None) or getattr(candidate, "language_model", None)
     raise WiringError(
         "the target's decoder layers were not found",
+        code="decoder-layers-missing",
         where=type(model).__name__,
         expected="model.layers, as in Llama, Qwen3 and DeepseekV3",
     )

@@ -1,4 +1,4 @@
-"""How many threads a narrow model is worth on the CPU."""
+"""Limit the number of torch threads for a small model on the CPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ NARROW = 512  # hidden size up to which one thread is at least as fast as two
 def limit_threads_for_small_model(hidden_size: int) -> None:
     """Let torch use one thread in this process for a model up to `NARROW` wide, unless OMP_NUM_THREADS is set.
 
-    Products so small gain nothing from a second thread, and where anything else runs on the machine the threads wait
-    for each other at every one of them: minutes instead of seconds.
+    Products this small gain nothing from a second thread, and on a busy machine the threads wait for each other at every
+    product: minutes instead of seconds.
     """
     import torch
 

@@ -1,9 +1,8 @@
-"""Lets torchvision be imported beside a torch that its compiled library was not built for.
+"""Make torchvision importable with a torch build that its compiled library does not match.
 
-PyPI's torchvision is linked against CUDA. Beside the CPU build of torch its library does not load, so
-that its operators are unknown and `import torchvision` stops at the first fake kernel that it registers
-("operator torchvision::nms does not exist"), and with it the import of any model of transformers and
-of SGLang. Nothing here calls those operators: to declare them is enough.
+PyPI's torchvision is linked against CUDA and does not load with the CPU build of torch. Its operators are then unknown,
+and `import torchvision` fails at the first fake kernel ("operator torchvision::nms does not exist"), as does the import
+of any model of transformers and of SGLang. The operators are never called, so it is enough to declare them.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import os
 _OPERATORS = ("nms", "qnms")
 
 _declared: list = []
-"""torch.library.Library objects: a declaration lasts as long as its library object."""
+"""torch.library.Library objects; a declaration is removed with its library object."""
 
 
 def declare_torchvision_operators() -> None:
-    """Declare the operators that torchvision's import refers to, where its own library does not load.
+    """Declare the operators that torchvision's import refers to, where its compiled library does not load.
 
-    Call it before the first import of a transformers model or of SGLang. Does nothing where torchvision
-    is not installed or works as it is, and nothing when repeated.
+    Call it before the first import of a transformers model or of SGLang. Does nothing where torchvision is missing or
+    its library loads, and nothing when repeated.
     """
     import torch
 
@@ -37,7 +36,7 @@ def declare_torchvision_operators() -> None:
 
 
 def _library_loads(folders: list[str]) -> bool:
-    """Whether torchvision's compiled operators can be loaded beside this torch; loads them if so."""
+    """Load torchvision's compiled operators; return whether they match this torch."""
     import torch
 
     for folder in folders:

@@ -1,7 +1,7 @@
-"""The attention of EAGLE-3's unrolling: step-0 keys of the rows before, and each row's own keys of the later steps.
+"""Attention of EAGLE-3's training-time test: step-0 keys of the rows before, and each row's own keys of later steps.
 
-The step-0 keys are taken in blocks of rows, each with the keys that it can see and no others: half the work of a full
-square, and scores of one block only in memory. Key heads that several query heads share are never repeated.
+Rows are processed in blocks, each with the step-0 keys that it attends to: half the work of a full square, with the
+scores of one block in memory. Key heads shared by several query heads are never repeated.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_CPU_ROWS = 64  # rows of a block: small wastes less beyond the diagonal, and its scores stay in the cache
-_GPU_ROWS = 1024  # where a launch costs more than the waste
+_CPU_ROWS = 64  # rows of a block: a small block wastes less beyond the diagonal, and its scores stay in the cache
+_GPU_ROWS = 1024  # a launch costs more than the waste
 
 
-def mix(q: Tensor, keys: list[Tensor], values: list[Tensor], window: int | None = None) -> Tensor:
+def ttt_attention(q: Tensor, keys: list[Tensor], values: list[Tensor], window: int | None = None) -> Tensor:
     """Attention of row t over step-0 keys and row t's own keys of the later steps, one softmax over both.
 
-    q [B, h, T, D]; keys and values one [B, kv, T, D] per step so far, h a multiple of kv. Of the step-0 keys row t
-    sees 0..t, with a window the last `window` of these. Returns [B, h, T, D].
+    q [B, h, T, D]; keys and values one [B, kv, T, D] per step so far, h a multiple of kv. Row t attends to
+    the step-0 keys 0..t, with a window to the last `window` of these. Returns [B, h, T, D].
     """
     rows = q.shape[2]
     if window is not None and window >= rows:
@@ -52,12 +52,12 @@ def mix(q: Tensor, keys: list[Tensor], values: list[Tensor], window: int | None 
 
 
 def block_rows(device: torch.device) -> int:
-    """Rows whose scores are held at once."""
+    """Return the rows of a block."""
     return _CPU_ROWS if device.type == "cpu" else _GPU_ROWS
 
 
 def _hide(scores: Tensor, offset: int, window: int | None) -> None:
-    """Put -inf on what row i of the block, whose own step-0 key is column offset + i, does not see; in place."""
+    """Mask in place the keys that row i of the block, with its step-0 key in column offset + i, does not attend to."""
     rows, columns = scores.shape[-2:]
     ahead = torch.ones(rows, rows, dtype=torch.bool, device=scores.device).triu(1)
     scores[..., columns - rows :].masked_fill_(ahead, float("-inf"))

@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "captured_accuracy": ["accuracy_on_captured", "compare_with_reference", "phase_differences"],
         "case": ["open_case"],
         "case_index": ["profile_table"],
-        "case_search": ["search_material", "with_shuffled_fc", "with_swapped_slots"],
+        "case_search": ["search_data", "with_shuffled_fc", "with_swapped_slots"],
         "evaluate": ["evaluate_draft", "load_reference", "open_draft", "pool", "replay_texts"],
         "fixes": ["applied", "digests", "plan_for", "preview"],
         "gather_evidence": ["evidence_as_served", "evidence_of_cured"],

@@ -8,13 +8,13 @@ from itertools import islice
 import torch
 
 from wiring.accuracy.draft_evaluation import DraftEvaluation
-from wiring.layout_search import Material, from_texts
+from wiring.layout_search import SearchData, from_texts
 from wiring.layout_search.data import DOCUMENTS, rows_that_fit
 from wiring.model.eagle3 import Eagle3Draft
 from wiring.model.target_reference import ReferenceTarget
 
 
-def search_material(opened: DraftEvaluation, reference: ReferenceTarget, documents: int = DOCUMENTS) -> Material:
+def search_data(opened: DraftEvaluation, reference: ReferenceTarget, documents: int = DOCUMENTS) -> SearchData:
     """The first saved documents, run through the reference for their states at every boundary.
 
     The files themselves hold the trained boundaries only; what the draft's config records is not looked at.

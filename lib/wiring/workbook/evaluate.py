@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from wiring.accuracy.draft_evaluation import DraftEvaluation, open_standalone
-from wiring.accuracy.evaluation_result import StandaloneResult, measure
+from wiring.accuracy.draft_evaluation import DraftEvaluation, open_evaluation
+from wiring.accuracy.evaluation_result import EvaluationResult, measure
 from wiring.accuracy.replay import Replay, replay, summarize
 from wiring.checkpoints.target_files import read_target_config
 from wiring.errors import WiringError
@@ -26,7 +26,7 @@ def open_draft(case: Case) -> DraftEvaluation:
     Raises WiringError when the draft does not fit the target, the states do not fit either, or too few are saved.
     """
     profile = case.profile
-    opened = open_standalone(
+    opened = open_evaluation(
         profile.draft,
         profile.states.path,
         profile.target,
@@ -54,7 +54,7 @@ def open_draft(case: Case) -> DraftEvaluation:
     return opened
 
 
-def evaluate_draft(case: Case, opened: DraftEvaluation, layout: Layout) -> StandaloneResult:
+def evaluate_draft(case: Case, opened: DraftEvaluation, layout: Layout) -> EvaluationResult:
     """Accuracy by depth under `layout`, with every control, by the profile's counting rule.
 
     Raises WiringError when a boundary of `layout` was not saved.

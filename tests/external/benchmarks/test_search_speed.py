@@ -37,17 +37,17 @@ def two_threads():
 
 
 @torch.no_grad()
-def one_by_one(draft, material, layout, batch=8):
+def one_by_one(draft, data, layout, batch=8):
     """Mean cross-entropy of one layout by the plain forward on all documents."""
     total = 0.0
-    for first in range(0, len(material.tokens), batch):
+    for first in range(0, len(data.tokens), batch):
         part = slice(first, first + batch)
-        states = material.states[list(layout), part].permute(1, 2, 0, 3)
-        logits = draft.logits(next(draft.hidden_steps(material.tokens[part], states, 1)))
+        states = data.states[list(layout), part].permute(1, 2, 0, 3)
+        logits = draft.logits(next(draft.hidden_steps(data.tokens[part], states, 1)))
         total += float(
-            F.cross_entropy(logits.flatten(0, 1) / 4, material.labels[part].flatten(), ignore_index=-1, reduction="sum")
+            F.cross_entropy(logits.flatten(0, 1) / 4, data.labels[part].flatten(), ignore_index=-1, reduction="sum")
         )
-    return total / int(material.counted.sum())
+    return total / int(data.counted.sum())
 
 
 @pytest.mark.timeout(1800)
@@ -56,17 +56,17 @@ def test_every_layout_of_the_tiny_pair(two_threads):
 
     from wiring.layout_search import search
 
-    draft, material = search_pair.load(search_pair.PAIR / "draft"), search_pair.material()
+    draft, data = search_pair.load(search_pair.PAIR / "draft"), search_pair.data()
     drawn = torch.randint(0, 62, (200, 3), generator=torch.Generator().manual_seed(0)).tolist()
-    one_by_one(draft, material, drawn[0])
+    one_by_one(draft, data, drawn[0])
     seconds = []
     for layout in drawn:
         began = time.perf_counter()
-        one_by_one(draft, material, layout)
+        one_by_one(draft, data, layout)
         seconds.append(time.perf_counter() - began)
     load = os.getloadavg()[0]
-    by_slots = search(draft, material)
-    by_all = search(draft, material, exhaustive=True)
+    by_slots = search(draft, data)
+    by_all = search(draft, data, exhaustive=True)
     plain = statistics.mean(seconds) * 62**3
     print(f"\n{62**3:,} layouts, {by_all.rows} rows of {by_all.documents} documents, load {load:.1f}")
     times = plain / by_all.seconds
@@ -79,7 +79,7 @@ def test_every_layout_of_the_tiny_pair(two_threads):
     assert by_all.compared == 238_328
     assert by_all.ranking[0].layout == by_slots.ranking[0].layout == TRAINED
     assert by_all.fits and by_slots.fits
-    assert by_all.ranking[0].cross_entropy == pytest.approx(one_by_one(draft, material, TRAINED), rel=1e-5)
+    assert by_all.ranking[0].cross_entropy == pytest.approx(one_by_one(draft, data, TRAINED), rel=1e-5)
     assert by_all.seconds <= MOST_SECONDS and times >= LEAST_TIMES
     assert by_slots.seconds < COORDINATE_SECONDS
 
@@ -96,10 +96,10 @@ config = small_config(num_slots=len(layout), hidden_size=7168, target_hidden_siz
                       num_heads=64, num_kv_heads=8, head_dim=128, vocab_size=32000, draft_vocab_size=32000)
 began = time.monotonic()
 draft = planted_draft(config)
-material = planted_material(draft, layout, 61, 16, 24)
+data = planted_material(draft, layout, 61, 16, 24)
 made = time.monotonic() - began
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-result = search(draft, material)
+result = search(draft, data)
 print(json.dumps({"layout": result.layout, "fits": result.fits, "seconds": result.seconds, "made": made,
     "rows": result.rows, "compared": result.compared, "before": before,
     "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "runner_up": result.ranking[1].difference,

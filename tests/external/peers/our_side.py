@@ -32,7 +32,7 @@ def worst_error(draft: Eagle3Draft, texts: list[Text], logits: dict[str, Tensor]
     worst = [0.0] * steps
     for i, text in enumerate(texts):
         with torch.no_grad():
-            ours = draft.unroll(text.tokens[None], text.states[None], steps)
+            ours = list(draft.unrolled(text.tokens[None], text.states[None], steps))
         for step in range(steps):
             rows = len(text.tokens) - 1 - step
             if rows < 1:

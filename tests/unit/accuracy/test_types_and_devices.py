@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from wiring.accuracy.draft_evaluation import open_standalone
+from wiring.accuracy.draft_evaluation import open_evaluation
 from wiring.accuracy.evaluation_result import measure
 
 TINY = Path(__file__).parents[3] / "data" / "tiny"
 
 
 def depths(**settings):
-    opened = open_standalone(TINY / "draft", TINY / "states", TINY / "target", layout=(0, 3, 31), **settings)
+    opened = open_evaluation(TINY / "draft", TINY / "states", TINY / "target", layout=(0, 3, 31), **settings)
     return measure(opened, 2, limit=8, batch=4, control_sequences=2).report.depths
 
 

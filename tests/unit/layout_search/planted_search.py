@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from wiring.checkpoints.draft_config import Eagle3Config
-from wiring.layout_search.data import Material
+from wiring.layout_search.data import SearchData
 from wiring.model.eagle3 import Eagle3Draft
 
 SHARP = 13.0  # of the fresh head: logits spread by about 4, so that a label is mostly one of a few ids
@@ -57,7 +57,7 @@ def planted_draft(config, seed=0):
 
 
 def planted_material(draft, layout, layers, documents, rows, seed=0, lengths=None):
-    """Material whose labels the draft draws under `layout`; some rows do not count."""
+    """SearchData whose labels the draft draws under `layout`; some rows do not count."""
     config = draft.config
     generator = torch.Generator().manual_seed(seed + 2)
     states = random_stream(layers, documents, rows, config.target_hidden_size, seed)
@@ -71,4 +71,4 @@ def planted_material(draft, layout, layers, documents, rows, seed=0, lengths=Non
     labels[torch.rand(labels.shape, generator=generator) < 0.1] = -1
     ends = torch.full((documents,), rows) if lengths is None else torch.tensor(lengths)
     labels[torch.arange(rows)[None] >= ends[:, None]] = -1
-    return Material(tokens, states, labels, ends, 0)
+    return SearchData(tokens, states, labels, ends, 0)

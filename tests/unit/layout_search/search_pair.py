@@ -13,7 +13,7 @@ from tiny.export import load_target
 
 from wiring.checkpoints.draft_files import read_draft
 from wiring.checkpoints.target_files import read_tensor
-from wiring.layout_search import Material
+from wiring.layout_search import SearchData
 from wiring.layout_search.data import from_texts
 from wiring.model.eagle3 import Eagle3Draft
 from wiring.model.target_reference import ReferencePass
@@ -67,7 +67,7 @@ def reference() -> AsReference:
 
 
 @functools.cache
-def material(folder: Path = PAIR / "draft") -> Material:
+def data(folder: Path = PAIR / "draft") -> SearchData:
     """All boundaries of `texts`, labels in the vocabulary of the draft in `folder`."""
     return from_texts(texts(), reference(), load(folder).target_ids, 10**6)
 

@@ -26,7 +26,7 @@ TRAINED = (0, 3, 31)
 
 
 def test_the_shipped_draft_was_trained_on_0_3_31():
-    result = search(search_pair.load(SHIPPED), search_pair.material())
+    result = search(search_pair.load(SHIPPED), search_pair.data())
     assert result.fits and result.layout == TRAINED
     assert result.rows > 2500
     assert all(control.low > 1 for control in result.controls)  # nats: far from anything without states
@@ -36,7 +36,7 @@ def test_the_shipped_draft_was_trained_on_0_3_31():
 def test_drafts_of_other_layouts_are_named(name):
     layout = search_pair.other_drafts()[name]
     folder = search_pair.DRAFTS / name
-    result = search(search_pair.load(folder), search_pair.material(folder))
+    result = search(search_pair.load(folder), search_pair.data(folder))
     assert result.fits and result.layout == layout
 
 
@@ -51,7 +51,7 @@ def test_the_three_layouts_are_of_the_kinds_that_matter():
     [(0, True), *(pytest.param(seed, whole, marks=pytest.mark.long) for seed in range(3) for whole in (True, False))],
 )
 def test_shuffled_columns_fit_nothing(seed, whole):
-    result = search(search_pair.shuffled(search_pair.load(SHIPPED), seed, whole), search_pair.material())
+    result = search(search_pair.shuffled(search_pair.load(SHIPPED), seed, whole), search_pair.data())
     assert not result.fits and result.layout is None
 
 
@@ -59,7 +59,7 @@ def test_shuffled_columns_fit_nothing(seed, whole):
 def test_an_untrained_draft_fits_nothing():
     shipped = search_pair.load(SHIPPED)
     fresh = Eagle3Draft.fresh(shipped.config, shipped.embedding, 0, shipped.target_ids).requires_grad_(False)
-    assert not search(fresh, search_pair.material()).fits
+    assert not search(fresh, search_pair.data()).fits
 
 
 def test_the_targets_own_pytorch_gives_the_same_material_as_transformers():
@@ -73,14 +73,14 @@ def test_the_targets_own_pytorch_gives_the_same_material_as_transformers():
 
 def test_only_rows_count_where_the_text_goes_on_as_the_target_would():
     texts = search_pair.texts(4, 30)
-    material = from_texts(texts, search_pair.reference(), search_pair.load(SHIPPED).target_ids, 10**6)
+    data = from_texts(texts, search_pair.reference(), search_pair.load(SHIPPED).target_ids, 10**6)
     ids = search_pair.load(SHIPPED).target_ids
     logits = search_pair.reference().forward(torch.tensor(texts)).logits
     for d, text in enumerate(texts):
         for row in range(29):
             choice = int(logits[d, row + 1].argmax())
             follows = row + 2 < len(text) and text[row + 2] == choice
-            label = int(material.labels[d, row])
+            label = int(data.labels[d, row])
             assert (label >= 0) == (follows and choice in ids.tolist())
             if label >= 0:
                 assert int(ids[label]) == choice
@@ -105,14 +105,14 @@ def every_boundary(folder, missing=()):
 
 
 def test_saved_states_with_every_boundary_serve(tmp_path):
-    draft, material = open_search(SHIPPED, search_pair.TARGET, states=every_boundary(tmp_path))
+    draft, data = open_search(SHIPPED, search_pair.TARGET, states=every_boundary(tmp_path))
     texts = search_pair.texts(4, 40)
     by_text = from_texts(texts, search_pair.reference(), draft.target_ids, 10**6)
-    assert torch.equal(material.tokens, by_text.tokens)
-    torch.testing.assert_close(material.states, by_text.states)
-    both = material.counted & by_text.counted
-    assert int(both.sum()) == int(by_text.counted.sum()) < int(material.counted.sum())
-    assert torch.equal(material.labels[both], by_text.labels[both])
+    assert torch.equal(data.tokens, by_text.tokens)
+    torch.testing.assert_close(data.states, by_text.states)
+    both = data.counted & by_text.counted
+    assert int(both.sum()) == int(by_text.counted.sum()) < int(data.counted.sum())
+    assert torch.equal(data.labels[both], by_text.labels[both])
 
 
 @pytest.mark.parametrize("missing", [(17,), tuple(range(4, 31))])
@@ -127,11 +127,11 @@ def test_shipped_states_are_refused_with_what_is_missing():
 
 
 def test_a_draft_without_numbers_is_refused():
-    draft, material = search_pair.load(SHIPPED), search_pair.material()
+    draft, data = search_pair.load(SHIPPED), search_pair.data()
     with torch.no_grad():
         draft.fc.weight[0, 0] = torch.nan
     with pytest.raises(WiringError, match="gives no numbers .*finite losses, found nan.*wiring lint"):
-        search(draft, material)
+        search(draft, data)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_every_row_and_step_equals_decoding_with_a_cache(changes):
     draft, slow = pair(**changes)
     steps, length, slots = 3, 7, draft.config.num_slots
     tokens, states = text(1, length, slots)
-    logits = draft.unroll(tokens[None], states[None], steps)
+    logits = list(draft.unrolled(tokens[None], states[None], steps))
     assert [tuple(x.shape) for x in logits] == [(1, length - 1, draft.config.draft_vocab_size)] * steps
     for t in range(length - 1):
         here = min(steps, length - 1 - t)  # deeper steps have no token in the text
@@ -57,26 +57,26 @@ def test_teacher_forcing_equals_free_drafting_while_the_text_is_what_was_drafted
     proposals = draft.to_target_ids(free.argmax(-1))
     as_text = torch.cat([tokens[: t + 2], proposals])
     more_states = torch.cat([states, text(9, 8)[1]])[: len(as_text)]  # states after row t must not matter
-    forced = draft.unroll(as_text[None], more_states[None], steps)
+    forced = list(draft.unrolled(as_text[None], more_states[None], steps))
     assert torch.allclose(torch.stack([x[0, t] for x in forced]).double(), free, atol=2e-4)
 
 
 def test_long_sequences_in_blocks_equal_one_block(monkeypatch):
     draft, _ = pair(2)
     tokens, states = text(2, 30)
-    whole = draft.unroll(tokens[None], states[None], 4)
+    whole = list(draft.unrolled(tokens[None], states[None], 4))
     monkeypatch.setattr(attention, "block_rows", lambda device: 7)
-    for a, b in zip(whole, draft.unroll(tokens[None], states[None], 4), strict=True):
+    for a, b in zip(whole, list(draft.unrolled(tokens[None], states[None], 4)), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
 
 
 def test_padding_on_the_right_and_other_sequences_do_not_change_a_row():
     draft, _ = pair(4)
     tokens, states = text(4, 9)
-    alone = draft.unroll(tokens[None], states[None], 3)
+    alone = list(draft.unrolled(tokens[None], states[None], 3))
     padded_tokens = torch.stack([torch.cat([tokens, torch.zeros(5, dtype=torch.int64)]), text(7, 14)[0]])
     padded_states = torch.stack([torch.cat([states, torch.zeros(5, 3, 16)]), text(7, 14)[1]])
-    for k, (a, b) in enumerate(zip(alone, draft.unroll(padded_tokens, padded_states, 3), strict=True)):
+    for k, (a, b) in enumerate(zip(alone, list(draft.unrolled(padded_tokens, padded_states, 3)), strict=True)):
         rows = 8 - k  # rows with a token for step k
         assert torch.allclose(a[0, :rows], b[0, :rows], atol=1e-5)
 
@@ -101,7 +101,9 @@ def test_a_trained_draft_comes_back_from_its_checkpoint_tensors():
     again = Eagle3Draft.from_checkpoint(checkpoint_from(config, stored), embedding)
     tokens, states = text(1, 8)
     for a, b in zip(
-        fresh.unroll(tokens[None], states[None], 3), again.unroll(tokens[None], states[None], 3), strict=True
+        list(fresh.unrolled(tokens[None], states[None], 3)),
+        list(again.unrolled(tokens[None], states[None], 3)),
+        strict=True,
     ):
         assert torch.equal(a, b)
     same_seed = Eagle3Draft.fresh(Eagle3Config.from_dict(config), embedding, seed=7, target_ids=kept)
@@ -113,7 +115,7 @@ def test_gradients_of_deep_steps_equal_finite_differences():
     tokens, states = text(1, 7)
 
     def loss():
-        return sum((x**2).mean() for x in draft.unroll(tokens[None], states[None].double(), 3))
+        return sum((x**2).mean() for x in list(draft.unrolled(tokens[None], states[None].double(), 3)))
 
     loss().backward()
     for name, parameter in draft.named_parameters():
@@ -138,7 +140,7 @@ def test_states_of_the_drafts_own_width_pass_by_fc_as_in_sglang():
 def test_the_rows_that_are_counted_are_all_that_the_head_needs():
     draft, _ = pair(6)
     tokens, states = text(6, 9)
-    whole = draft.unroll(tokens[None], states[None], 3)
+    whole = list(draft.unrolled(tokens[None], states[None], 3))
     for k, hidden in enumerate(draft.hidden_steps(tokens[None], states[None], 3)):
         assert torch.allclose(draft.logits(hidden[0, [1, 4]]), whole[k][0, [1, 4]], atol=1e-6)
 
@@ -150,7 +152,7 @@ def test_padding_does_not_change_a_row_under_dynamic_scaling_when_lengths_are_gi
     checkpoint = checkpoint_from(config, tensors, producer="modelopt")
     draft = Eagle3Draft.from_checkpoint(checkpoint, torch.randn(40, 16, generator=torch.Generator().manual_seed(1)))
     tokens, states = text(4, 14)
-    alone = draft.unroll(tokens[None, :9], states[None, :9], 3)
+    alone = list(draft.unrolled(tokens[None, :9], states[None, :9], 3))
     assert draft.depends_on_length and not pair()[0].depends_on_length
 
     def padded(lengths):
@@ -173,7 +175,7 @@ def test_embedding_and_head_are_the_drafts_own_or_the_targets():
         held = tensors | names
         held = {name: tensor for name, tensor in held.items() if tensor is not None}
         draft = Eagle3Draft.from_checkpoint(checkpoint_from(config, held, producer=producer), **given)
-        return draft.unroll(tokens[None], states[None], 1)[0]
+        return list(draft.unrolled(tokens[None], states[None], 1))[0]
 
     with_own = first({"embed_tokens.weight": own}, embedding=target)
     assert torch.equal(with_own, first({}, embedding=own))
@@ -193,10 +195,10 @@ def test_half_precision_is_near_and_the_device_is_the_callers():
     embedding = torch.randn(40, 16, generator=torch.Generator().manual_seed(1))
     checkpoint = checkpoint_from(config, tensors, producer="specforge")
     tokens, states = text(2, 40)
-    whole = Eagle3Draft.from_checkpoint(checkpoint, embedding).unroll(tokens[None], states[None], 3)
+    whole = list(Eagle3Draft.from_checkpoint(checkpoint, embedding).unrolled(tokens[None], states[None], 3))
     half = Eagle3Draft.from_checkpoint(checkpoint, embedding, dtype=torch.bfloat16, device=torch.device("cpu"))
     assert half.embedding.dtype == half.fc.weight.dtype == torch.bfloat16
-    for a, b in zip(whole, half.unroll(tokens[None], states[None].bfloat16(), 3), strict=True):
+    for a, b in zip(whole, list(half.unrolled(tokens[None], states[None].bfloat16(), 3)), strict=True):
         assert b.dtype == torch.bfloat16 and (a - b.float()).norm() < 0.05 * a.norm()
 
 
@@ -206,4 +208,4 @@ def test_what_does_not_fit_is_refused():
         Eagle3Draft.fresh(config, torch.zeros(40, 8), 0)
     draft, _ = pair()
     with pytest.raises(WiringError, match="expected 3 states of width 16, found 4 states of width 16"):
-        draft.unroll(torch.zeros(1, 5, dtype=torch.int64), torch.zeros(1, 5, 4, 16), 1)
+        list(draft.unrolled(torch.zeros(1, 5, dtype=torch.int64), torch.zeros(1, 5, 4, 16), 1))

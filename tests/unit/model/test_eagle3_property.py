@@ -88,7 +88,7 @@ def test_every_row_and_step_equals_decoding_with_a_cache(shape, lengths, steps, 
     states = 2 * torch.randn(len(lengths), longest, shape.num_slots, shape.target_hidden_size, generator=g)
     before, attention.block_rows = attention.block_rows, lambda device: rows
     try:
-        logits = torch.stack(draft.unroll(tokens, states, steps))  # [K, B, T, Vd]
+        logits = torch.stack(list(draft.unrolled(tokens, states, steps)))  # [K, B, T, Vd]
     finally:
         attention.block_rows = before
     assert logits.shape == (steps, len(lengths), longest - 1, shape.draft_vocab_size)

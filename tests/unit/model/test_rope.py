@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from wiring.checkpoints.rope_config import Rope
-from wiring.model.rope import attention_scale, cosines, frequencies, looks_at_length
+from wiring.model.rope import attention_scale, cosines, depends_on_length, frequencies
 from wiring.model.torchvision_operators import declare_torchvision_operators
 
 DIM, LENGTH = 16, 64
@@ -92,7 +92,7 @@ def test_when_the_base_of_dynamic_scaling_grows():
     assert [base("sglang", n) for n in (10, 1000)] == [grown(128)] * 2
     alpha = read(scaling | {"alpha": 5.0}, "sglang")
     assert float(frequencies(alpha, DIM)[1]) ** (-DIM / 2) == pytest.approx(1e4 * 5 ** (DIM / (DIM - 2)), rel=1e-4)
-    assert [looks_at_length(read(scaling, f)) for f in ("transformers", "specforge", "sglang")] == [True, True, False]
+    assert [depends_on_length(read(scaling, f)) for f in ("transformers", "specforge", "sglang")] == [True, True, False]
 
 
 def test_each_text_of_a_batch_has_its_own_length():

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,8 @@ from slow_draft import random_tensors, tiny_config
 from state_formats import WRITERS, Saved, _numbered, modelopt_record, save, specforge_record
 from typer.testing import CliRunner
 
-from wiring.accuracy.draft_evaluation import open_standalone
+from wiring.accuracy.counting import PRESETS
+from wiring.accuracy.draft_evaluation import open_evaluation
 from wiring.accuracy.evaluation import evaluate
 from wiring.accuracy.evaluation_result import measure
 from wiring.accuracy.target_head import TargetHead
@@ -90,7 +90,7 @@ def test_every_format_gives_the_counts_of_the_states_in_memory(pair, tmp_path, n
     writer = WRITERS[name]
     saved = written(normed=writer.norm != "pre")
     path = writer.write(tmp_path / "states", saved)
-    opened = open_standalone(pair[0], path, pair[1], layout=(0, 3, 31))
+    opened = open_evaluation(pair[0], path, pair[1], layout=(0, 3, 31))
     assert opened.states.format == writer.format
     if writer.norm == "undecided":
         assert opened.norm.state == "post"
@@ -125,12 +125,9 @@ def wide(tmp_path):
 
 def test_json_of_a_wider_file(pair, wide):
     asked = ("--draft", pair[0], "--target", pair[1], "--states", wide, "--ttt-steps", 3, "--json")
-    doubt = run(*asked)
-    assert isinstance(doubt.exception, WiringError)
-    assert "does not say what its 4 slots hold" in str(doubt.exception)
+    assert run(*asked).exception.code == "stored-boundaries-unnamed"
     (wide / "boundaries.json").write_text(json.dumps({"boundaries": [0, 3, 31, 59]}))
-    choices = run(*asked)
-    assert "--layout 0,3,31 or --layout 3,31,59" in str(choices.exception)
+    assert run(*asked).exception.code == "layout-ambiguous"
 
     trained, other = (json.loads(run(*asked, "--layout", layout).stdout) for layout in ("0,3,31", "3,31,59"))
     assert trained["layout"] == [0, 3, 31] and trained["preset"] == "specforge" and trained["skipped"] == []
@@ -154,17 +151,23 @@ def test_presets_and_tables_on_the_command_line(pair, wide):
     asked = ("--draft", pair[0], "--target", pair[1], "--states", wide, "--stored", "0,3,31,59", "--layout", "0,3,31")
     shown = run(*asked, "--preset", "speculators-full")
     assert shown.exit_code == 0, shown.output
-    assert "speculators-full: loss mask tested at the token fed beside the state" in " ".join(shown.output.split())
-    assert "Controls: what failure looks like" in shown.output
-    wrong = run(*asked, "--preset", "sglang")
-    assert "no such counting preset" in str(wrong.exception)
+    assert PRESETS["speculators-full"].describe in " ".join(shown.output.split())
     one = run(*asked, "--limit", 1, "--ttt-steps", 2)
     assert one.exit_code == 0, one.output
-    nowhere = run(*asked, "--device", "nowhere")
-    assert "no such device here" in str(nowhere.exception)
-    assert "--target belongs to --draft and --states" in str(run("--target", pair[1]).exception)
-    alone = run("--draft", pair[0])
-    assert "--draft and --states belong together" in str(alone.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--preset", "sglang"), "preset-unknown"),
+        (("--device", "nowhere"), "device-unknown"),
+        (("--dtype", "int8"), "dtype-unknown"),
+        (("--target", "."), "accuracy-inputs-incomplete"),
+        (("--draft", "."), "accuracy-inputs-incomplete"),
+    ],
+)
+def test_unusable_options_are_refused(options, code):
+    assert run(*options).exception.code == code
 
 
 def test_a_damaged_file_is_an_error_or_a_counted_skip(pair, wide):
@@ -187,25 +190,25 @@ def test_a_token_outside_the_vocabulary_is_an_error_or_a_counted_skip(pair, wide
     torch.save(record, file)
     asked = ("--draft", pair[0], "--target", pair[1], "--states", wide, "--stored", "0,3,31,59", "--layout", "0,3,31")
     stopped = run(*asked)
-    told = rf"data_1.ckpt: a token id is outside.*expected 0..{VOCAB - 1}, found {VOCAB}"
-    assert re.search(told, str(stopped.exception))
+    error = stopped.exception
+    assert (error.where.split("/")[-1], error.expected, error.found) == ("data_1.ckpt", f"0..{VOCAB - 1}", str(VOCAB))
     found = json.loads(run(*asked, "--skip-bad", "--json").stdout)
     assert [entry["file"].endswith("data_1.ckpt") for entry in found["skipped"]] == [True]
 
 
-def test_a_boundary_deeper_than_the_target_is_told(pair, wide):
+def test_a_boundary_deeper_than_the_target_is_refused(pair, wide):
     (wide / "boundaries.json").write_text(json.dumps({"boundaries": [0, 3, 31, 62]}))
     found = run("--draft", pair[0], "--target", pair[1], "--states", wide, "--layout", "0,3,31")
-    assert re.search(r"stored boundary 62 does not exist in this target \(expected 0..61", str(found.exception))
+    assert (found.exception.code, found.exception.where) == ("boundary-not-in-target", str(wide))
 
 
-def test_a_spoilt_head_is_told(pair, wide, tmp_path):
-    spoilt = shutil.copytree(pair[1], tmp_path / "spoilt")
-    tensors = load_file(spoilt / "model.safetensors")
+def test_a_head_with_nan_is_refused(pair, wide, tmp_path):
+    broken = shutil.copytree(pair[1], tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
     tensors["lm_head.weight"][3, 1] = float("nan")
-    save_file(tensors, spoilt / "model.safetensors")
-    found = run("--draft", pair[0], "--target", spoilt, "--states", wide, "--stored", "0,3,31,59", "--layout", "0,3,31")
-    assert "lm_head.weight holds NaN or infinity" in str(found.exception)
+    save_file(tensors, broken / "model.safetensors")
+    found = run("--draft", pair[0], "--target", broken, "--states", wide, "--stored", "0,3,31,59", "--layout", "0,3,31")
+    assert found.exception.code == "target-not-finite"
 
 
 def test_files_without_a_loss_mask_are_noted(pair, tmp_path):
@@ -220,21 +223,23 @@ def test_files_without_a_loss_mask_are_noted(pair, tmp_path):
 
 
 def test_without_a_target_the_labels_are_unknown(pair, wide):
-    with pytest.raises(WiringError, match="target's embedding and lm_head are needed.*--target"):
-        open_standalone(pair[0], wide)
+    with pytest.raises(WiringError) as error:
+        open_evaluation(pair[0], wide)
+    assert error.value.code == "target-missing"
 
 
 MEMORY = """
 import sys, torch
 from wiring.accuracy.evaluation_result import measure
-from wiring.accuracy.draft_evaluation import open_standalone
+from wiring.accuracy.counting import PRESETS
+from wiring.accuracy.draft_evaluation import open_evaluation
 torch.set_num_threads(1)
 
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 
 draft, target, states = sys.argv[1:]
-opened = open_standalone(draft, states, target, layout=(0, 3, 31))
+opened = open_evaluation(draft, states, target, layout=(0, 3, 31))
 measure(opened, 2, limit=4, batch=1)
 before = peak()
 measure(opened, 2, batch=1, control_sequences=2)
@@ -269,5 +274,5 @@ def test_a_folder_larger_than_the_limit_is_streamed(pair, tmp_path):
 def test_compressed_files_too(pair, tmp_path):
     path = _numbered(specforge_record, "rows_0-2000/data_{}.ckpt.gz")(tmp_path / "s", written(True))
     assert gzip.decompress((path / "rows_0-2000" / "data_0.ckpt.gz").read_bytes())[:2] == b"PK"
-    opened = open_standalone(pair[0], path, pair[1], layout=(0, 3, 31))
+    opened = open_evaluation(pair[0], path, pair[1], layout=(0, 3, 31))
     assert measure(opened, 1).report.sequences == len(LENGTHS)

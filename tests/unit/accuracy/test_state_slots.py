@@ -1,4 +1,4 @@
-"""Which slots feed the draft: certain cases are decided, doubtful ones list their choices."""
+"""Choice of the slots that feed the draft: decided where it is certain, otherwise an error with the options."""
 
 import pytest
 
@@ -42,19 +42,21 @@ def test_certain_choices(case, layout, stored):
 
 
 @pytest.mark.parametrize(
-    ("case", "message"),
+    ("case", "code", "remedy"),
     [
-        ({"stored": WIDE, "stored_slots": 4}, r"not certain.*--layout 0,3,31 or --layout 3,31,59"),
-        ({"stored": (3, 31, 59)}, r"not certain.*the draft records \(2, 30, 58\).*--layout 3,31,59"),
-        ({"stored": WIDE, "stored_slots": 4, "recorded": None}, r"the draft records none \(nested ids\).*Say which"),
-        ({"stored": WIDE, "stored_slots": 4, "asked": (0, 3, 30)}, "boundary 30 is not among the stored states"),
-        ({"stored_slots": 4}, r"does not say what its 4 slots hold.*--stored.*\[:3\].*\[1:\]"),
-        ({"stored_slots": 4, "asked": (0, 3, 31)}, "does not say what its 4 slots hold"),
-        ({"stored_slots": 2}, "fewer states than the draft's fc takes.*expected 3 or more, found 2"),
-        ({"asked": (0, 3)}, "does not fill the draft's fc.*expected 3 boundaries, found 0,3"),
-        ({"recorded": None}, "neither the file nor the draft says"),
+        ({"stored": WIDE, "stored_slots": 4}, "layout-ambiguous", ("--layout 0,3,31", "--layout 3,31,59")),
+        ({"stored": (3, 31, 59)}, "layout-ambiguous", ("--layout 3,31,59",)),
+        ({"stored": WIDE, "stored_slots": 4, "recorded": None}, "layout-ambiguous", ("--layout 0,3,31",)),
+        ({"stored": WIDE, "stored_slots": 4, "asked": (0, 3, 30)}, "boundary-not-stored", ()),
+        ({"stored_slots": 4}, "stored-boundaries-unnamed", ("--stored", "[:3]", "[1:]")),
+        ({"stored_slots": 4, "asked": (0, 3, 31)}, "stored-boundaries-unnamed", ("--layout",)),
+        ({"stored_slots": 2}, "too-few-slots", ()),
+        ({"asked": (0, 3)}, "layout-size", ()),
+        ({"recorded": None}, "layout-unknown", ("--layout",)),
     ],
 )
-def test_doubts_are_errors_that_say_what_to_do(case, message):
-    with pytest.raises(WiringError, match=message):
+def test_ambiguous_choices_are_errors_that_list_the_options(case, code, remedy):
+    with pytest.raises(WiringError) as error:
         choose(**case)
+    assert error.value.code == code
+    assert all(option in error.value.remedy for option in remedy)
