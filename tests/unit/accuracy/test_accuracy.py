@@ -178,21 +178,23 @@ def one(**changes):
 
 
 @pytest.mark.parametrize(
-    ("samples", "options", "message"),
+    ("samples", "options", "code", "found"),
     [
-        ([], {}, "no sequences"),
-        (one(loss_mask=torch.zeros(6, dtype=torch.int64)), {}, "no row counts at depth 0"),
-        (one(), {"layout": (0, 3, 30)}, "boundary 30 is not among the stored states"),
-        (one(), {"layout": (0, 3)}, "do not fit the draft's fc"),
-        (one(), {"head": torch.zeros(40, 8)}, "head does not fit.*expected width 8.*found width 16"),
-        (one(tokens=torch.full((6,), 40)), {}, r"token id is outside.*expected 0\.\.39, found 40"),
-        (one(), {"depths": 0}, "at least one depth"),
-        (one(), {"control": "blurred"}, "no control is called 'blurred'"),
-        (one(), {"control": "other_sequence"}, "needs two sequences"),
-        (one(), {"control": "permuted", "layout": (3, 3, 3)}, "rotating the slots changes nothing"),
+        ([], {}, "no-sequences", None),
+        (one(loss_mask=torch.zeros(6, dtype=torch.int64)), {}, "no-counted-rows", "1 sequences"),
+        (one(), {"layout": (0, 3, 30)}, "boundary-not-stored", None),
+        (one(), {"layout": (0, 3)}, "fc-input-shape", "2 states of width 16"),
+        (one(), {"head": torch.zeros(40, 8)}, "head-width", "width 16"),
+        (one(tokens=torch.full((6,), 40)), {}, "token-outside-vocabulary", "40..40"),
+        (one(), {"depths": 0}, "no-depths", "0"),
+        (one(), {"control": "blurred"}, "control-unknown", "blurred"),
+        (one(), {"control": "other_sequence"}, "one-sequence", None),
+        (one(), {"control": "permuted", "layout": (3, 3, 3)}, "control-without-effect", None),
     ],
 )
-def test_what_cannot_be_measured_is_an_error(samples, options, message):
+def test_what_cannot_be_measured_is_an_error(samples, options, code, found):
     arguments = {"layout": (0, 3, 31), "depths": 2, "head": HEAD} | options
-    with pytest.raises(WiringError, match=message):
+    with pytest.raises(WiringError) as error:
         accuracy_by_depth(random_draft(), samples, **arguments)
+    assert error.value.code == code
+    assert found is None or error.value.found == found

@@ -176,7 +176,7 @@ def test_a_damaged_file_is_an_error_or_a_counted_skip(pair, wide):
     (wide / "rows_0-2000" / "data_1.ckpt").write_bytes(whole[: len(whole) // 2])
     asked = ("--draft", pair[0], "--target", pair[1], "--states", wide, "--layout", "0,3,31", "--json")
     stopped = run(*asked)
-    assert isinstance(stopped.exception, WiringError) and "data_1.ckpt" in str(stopped.exception)
+    assert isinstance(stopped.exception, WiringError) and "data_1.ckpt" in stopped.exception.where
     found = json.loads(run(*asked, "--skip-bad").stdout)
     assert [entry["file"].endswith("data_1.ckpt") for entry in found["skipped"]] == [True]
     assert found["skipped"][0]["reason"]
