@@ -105,7 +105,7 @@ def unrolled_loss(
 ) -> Tensor:
     """Cross-entropy of every draft step, weighted; row t of step k is held against labels[t+1+k]. labels [B, N]."""
     loss = torch.zeros(())
-    for k, logits in enumerate(draft.unroll(tokens, states, settings.unroll)):
+    for k, logits in enumerate(draft.unrolled(tokens, states, settings.unroll)):
         wanted = labels[:, 1 + k :]  # [B, N-1-k]
         step_loss = F.cross_entropy(logits[:, : wanted.shape[1]].flatten(0, 1), wanted.flatten(), ignore_index=OUTSIDE)
         loss = loss + settings.step_decay**k * step_loss

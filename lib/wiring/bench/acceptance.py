@@ -1,7 +1,7 @@
 """Accept length and acceptance by position, from SGLang's unbiased counts.
 
-`spec_accept_length` of SGLang counts the prefill token too; here accept length is
-1 + accepted drafts / verify rounds, so that 1.0 means that no draft was ever accepted.
+`spec_accept_length` of SGLang also counts the prefill token; here accept length is 1 + accepted drafts / verify rounds,
+so 1.0 means that no draft was accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What the verify rounds of some requests accepted.
+    """Acceptance of the verify rounds of some requests.
 
     `accept_length` includes the bonus token. `by_position[k]` is the share of rounds that accepted at least
     k + 1 drafts; `conditional[k]` the same among the rounds that accepted at least k (NaN where there are none).
@@ -27,12 +27,12 @@ class Acceptance:
 
 
 def pool_histograms(histograms: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    """Add histograms of accepted drafts; they differ in length between requests, so the short ones are padded."""
+    """Add histograms of accepted drafts; shorter ones are padded with zeros."""
     return tuple(sum(column) for column in zip_longest(*histograms, fillvalue=0))
 
 
 def acceptance(histogram: Sequence[int], steps: int) -> Acceptance:
-    """Acceptance from `histogram[a]` = rounds that accepted `a` drafts, for chains of `steps` drafts.
+    """Compute acceptance from `histogram[a]` = rounds that accepted `a` drafts, for chains of `steps` drafts.
 
     An empty histogram gives accept length NaN. Raises ValueError when a round accepted more than `steps`.
     """

@@ -1,4 +1,4 @@
-"""What a benchmark run leaves behind: one record per request, with everything needed to recompute every figure."""
+"""Records of a benchmark run: one per request, with everything needed to recompute every figure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Trial(_Record):
 
 
 class Machine(_Record):
-    """Where and when something was measured."""
+    """The machine, date and package versions of a measurement."""
 
     date: str
     processor: str
@@ -63,16 +63,16 @@ class Measurement(_Record):
     arguments: dict[str, tuple[ArgumentRow, ...]] = {}
 
     def arm(self, name: str) -> tuple[Trial, ...]:
-        """The trials of one arm, in the order they ran."""
+        """Return the trials of one arm, in the order they ran."""
         return tuple(sorted((t for t in self.trials if t.arm == name), key=lambda t: t.order))
 
     def baseline(self, name: str) -> tuple[Trial, ...]:
-        """What the other arms are held against: in a sequential run both ends, whose mean cancels a linear drift."""
+        """Return the baseline trials: in a sequential run those of both ends, so that their mean cancels a linear drift."""
         return self.arm(name) + (self.arm(f"{name} again") if self.order == "sequential" else ())
 
 
 def this_machine() -> Machine:
-    """The machine, the day and the versions of the packages that figures depend on."""
+    """Return the machine, the date and the versions of the packages that figures depend on."""
     versions = {}
     for package in ("sglang", "torch", "transformers", "eagle3-wiring-workbook"):
         try:

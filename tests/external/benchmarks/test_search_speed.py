@@ -1,8 +1,8 @@
 """How long the search takes: every layout of the tiny pair on two cores, and a draft of real width on a CPU.
 
-The exhaustive search is held against evaluating each layout by the plain forward on all documents, as one would without
-it: a random 200 layouts are timed so in the same run, and multiplied up. At real width draft and states are random and
-the layout is planted (see tests/offline/planted_search.py); a child process tells the peak of its memory.
+The exhaustive search is compared with the plain forward of each layout on all documents: 200 random layouts are timed
+in the same run, and extrapolated. At real width draft and states are random and
+the layout is planted (see tests/unit/layout_search/planted_search.py); a child process reports its peak memory.
 """
 
 from __future__ import annotations
