@@ -83,7 +83,7 @@ def calculator_panel(presets: Mapping[str, Assumed]) -> ipywidgets.VBox:
         words.value = f"{outcome_text(assumed)} {note(assumed.note)}"
         put(output, tok_per_s_by_steps(assumed), break_even_by_steps(assumed))
 
-    preset = ipywidgets.Dropdown(options=list(presets), description="load", style=_LABELS, layout=WIDE)
+    preset: Any = ipywidgets.Dropdown(options=list(presets), description="load", style=_LABELS, layout=WIDE)
     largest_draft_cost = max(1.0, *(2 * one.draft for one in presets.values()))
     acceptance = {f"accept_{k}": _slider(f"draft {k} accepted, if reached", 1.0, 0.01) for k in range(1, positions + 1)}
     others = _setting_controls(largest_draft_cost)

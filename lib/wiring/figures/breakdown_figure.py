@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from wiring.bench.round_cost import RoundCostModel
@@ -37,7 +39,9 @@ def speedup_breakdown(breakdown: SpeedupBreakdown) -> go.Figure:
             ],
         )
         labels.append(f"{step.name}<br>{step.speedup:.2f}x" + ("" if gain is None else f"<br>gain {gain:.2f}"))
-    line = dict(line_dash="dash", line_color=INK, annotation_text="plain decoding", annotation_position="top left")
+    line: dict[str, Any] = dict(
+        line_dash="dash", line_color=INK, annotation_text="plain decoding", annotation_position="top left"
+    )
     fig.add_hline(y=plain, **line)
     fig.update_xaxes(tickvals=[step.name for step in breakdown.steps], ticktext=labels)
     fig.update_yaxes(range=[0, 1.12 * max(step.tok_per_s for step in breakdown.steps)])

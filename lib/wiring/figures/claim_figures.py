@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -234,7 +234,7 @@ def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
     )
 
 
-def _rows_downward(fig: go.Figure, showgrid: bool | None = None, **y_axis: object) -> None:
+def _rows_downward(fig: go.Figure, showgrid: bool | None = None, **y_axis: Any) -> None:
     """Draw the first row at the top, with room for the row names."""
     fig.update_yaxes(autorange="reversed", automargin=True, showgrid=showgrid, **y_axis)
     fig.update_xaxes(showgrid=showgrid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -49,8 +50,10 @@ def write_images(figures: Mapping[Path, go.Figure | dict]) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
     import plotly.io
 
-    paths = list(figures)
-    layouts = [fig.layout if isinstance(fig, go.Figure) else fig.get("layout", {}) for fig in figures.values()]
+    paths: list[Any] = list(figures)
+    layouts: list[Any] = [
+        fig.layout if isinstance(fig, go.Figure) else fig.get("layout", {}) for fig in figures.values()
+    ]
     try:
         plotly.io.write_images(
             list(figures.values()),

@@ -28,7 +28,7 @@ def put(output: ipywidgets.Output, *shown: go.Figure | pd.DataFrame | str) -> No
 
 def _data(one: go.Figure | pd.DataFrame | str) -> dict[str, Any]:
     if isinstance(one, go.Figure):
-        figure = json.loads(one.to_json(validate=False))
+        figure = json.loads(str(one.to_json(validate=False)))
         return {_PLOTLY: {**figure, "config": {"plotlyServerURL": ""}}, "text/plain": "figure"}
     if isinstance(one, pd.DataFrame):
         return {"text/html": one.to_html(), "text/plain": one.to_string()}

@@ -70,8 +70,8 @@ class PatchSession:
             changes.append(("", setting, "environment of the server"))
         if fix.edits:
             for file in source_change(fix, self._tree).files:
-                texts = (text.decode(errors="replace") for text in (file.before, file.after))
-                changes.append((*texts, f"sglang/{file.path}"))
+                before, after = (text.decode(errors="replace") for text in (file.before, file.after))
+                changes.append((before, after, f"sglang/{file.path}"))
         return "\n".join(side_by_side(*change) for change in changes)
 
     def question(self, form: FixKind, folder: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import ipywidgets
 
@@ -34,7 +35,7 @@ class Picker(ipywidgets.VBox):
         self._options = dict(options)
         self._add_option(chosen)
         choices = list(self._options.items())
-        self.case = ipywidgets.Dropdown(options=choices, value=chosen, description="Case", style=_WIDE)
+        self.case: Any = ipywidgets.Dropdown(options=choices, value=chosen, description="Case", style=_WIDE)
         self.other = ipywidgets.Text(
             description="or another profile",
             placeholder="path of a YAML file",
@@ -44,7 +45,7 @@ class Picker(ipywidgets.VBox):
         )
         self.refresh = ipywidgets.Button(description="Refresh", icon="refresh")
         measures = [("live, on the server", "live"), ("recorded", "recorded")]
-        self.measure = ipywidgets.Dropdown(options=measures, description="Measure", style=_WIDE)
+        self.measure: Any = ipywidgets.Dropdown(options=measures, description="Measure", style=_WIDE)
         tooltip = "Copies with the parameters set, in the run folder; existing copies are kept"
         label, auto = "Write notebooks for this case", {"width": "auto"}
         self.write = ipywidgets.Button(description=label, icon="edit", layout=auto, tooltip=tooltip)
@@ -115,7 +116,7 @@ def open_index(profile: str = "cpu-tiny", runs: str = "") -> Picker:
     """
     root = Path(runs).expanduser().resolve() if runs else RUNS
 
-    def write(chosen: Path, measure: str) -> str:
+    def write(chosen: Path, measure: Any) -> str:
         copies = copy_notebooks(plan_workbook(chosen, root), measure)
         written, kept = len(copies.written), ", ".join(copies.kept)
         existing = (

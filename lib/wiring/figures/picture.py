@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -23,9 +24,9 @@ def verdict_picture(layout: LayoutDiff, patch: Patch, rebenchmark: Rebenchmark) 
     """Return a figure with the throughput of the arms on the left and the layouts by slot on the right."""
     cured = next(cure for cure in patch.cures if cure.form == patch.chosen)
     predicted = rebenchmark.prediction.speedup * rebenchmark.plain.tok_per_s
-    bars = claim_figures.throughput((rebenchmark.plain, rebenchmark.as_served, rebenchmark.cured), predicted)
+    bars: Any = claim_figures.throughput((rebenchmark.plain, rebenchmark.as_served, rebenchmark.cured), predicted)
     rows = {"trained": layout.trained, "as served": layout.captured.verify, "cured": cured.captured.verify}
-    slots = claim_figures.layouts(rows, layout.trained)
+    slots: Any = claim_figures.layouts(rows, layout.trained)
     slots.data[0].text = [[describe(boundary) for boundary in row] for row in rows.values()]
     slots.data[0].textfont.size = 12
     titles = ("Same draft, same server", "Slots of the draft's fc, captured in verify")
@@ -45,7 +46,8 @@ def main() -> None:
     """Draw the picture of a run folder."""
     folder, path = Path(sys.argv[1]), Path(sys.argv[2])
     names = ("03_layout", "04_patch", "05_rebenchmark")
-    write_images({path: verdict_picture(*(validate_artefact(folder, name) for name in names))})
+    artefacts: Any = [validate_artefact(folder, name) for name in names]
+    write_images({path: verdict_picture(*artefacts)})
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -31,6 +32,7 @@ _AXIS = dict(
     ticks="outside",
     title=dict(font=dict(size=12)),
 )
+_BOTTOM_MARGIN = 60
 TEMPLATE = go.layout.Template(
     layout=dict(
         paper_bgcolor=CLEAR,
@@ -40,7 +42,7 @@ TEMPLATE = go.layout.Template(
         yaxis=_AXIS,
         font=dict(family="sans-serif", size=12, color=INK),
         title=dict(x=0.02, y=1, yref="container", yanchor="top", pad=dict(t=12), font=dict(size=15)),
-        margin=dict(l=70, r=20, t=70, b=60),
+        margin=dict(l=70, r=20, t=70, b=_BOTTOM_MARGIN),
         legend=dict(orientation="h", x=1, xanchor="right", y=1.01, yanchor="bottom", bgcolor=CLEAR),
         modebar=dict(bgcolor=CLEAR, color="rgba(128,128,128,0.5)", activecolor=INK),
     )
@@ -60,14 +62,14 @@ def area(color: str, alpha: float = 0.3) -> dict:
     return dict(color=f"rgba({red},{green},{blue},{alpha})", line=dict(color=color, width=2))
 
 
-def interval(values: Iterable[float], lows: Iterable[float], highs: Iterable[float], **style: object) -> dict:
+def interval(values: Iterable[float], lows: Iterable[float], highs: Iterable[float], **style: Any) -> dict:
     """Return an asymmetric error bar from `lows` to `highs` around `values`."""
     above, below = zip(*((high - value, value - low) for value, low, high in zip(values, lows, highs, strict=True)))
     return dict(type="data", symmetric=False, array=list(above), arrayminus=list(below), **style)
 
 
 def add_line(
-    fig: go.Figure, x: Iterable, y: Iterable, name: str, color: str, symbol: str, dash: str = "solid", **more: object
+    fig: go.Figure, x: Iterable, y: Iterable, name: str, color: str, symbol: str, dash: str = "solid", **more: Any
 ) -> None:
     """Add a line with markers to the figure."""
     marker = dict(color=color, symbol=symbol, size=9)
@@ -77,7 +79,8 @@ def add_line(
 
 def captioned(fig: go.Figure, text: str, *, below: int = 56) -> go.Figure:
     """Add a caption `below` pixels under the x axis, and grow the figure by its height; `<br>` breaks a line."""
-    lines = _wrap(text, _LINE_LETTERS * fig.layout.width // 760)
+    layout: Any = fig.layout
+    lines = _wrap(text, _LINE_LETTERS * layout.width // 760)
     fig.add_annotation(
         text="<br>".join(lines),
         xref="paper",
@@ -92,7 +95,7 @@ def captioned(fig: go.Figure, text: str, *, below: int = 56) -> go.Figure:
         font_size=11,
     )
     bottom = below + _LINE_PIXELS * len(lines) + 12
-    fig.update_layout(margin_b=bottom, height=fig.layout.height + bottom - TEMPLATE.layout.margin.b)
+    fig.update_layout(margin_b=bottom, height=layout.height + bottom - _BOTTOM_MARGIN)
     return fig
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ipywidgets
 
 from wiring.figures.fragments import note, render
@@ -30,7 +32,7 @@ def server_panel(session: ServerSession) -> ipywidgets.VBox:
     key = ipywidgets.Password(description="API key", placeholder="empty: SGLANG_API_KEY, if set", layout=WIDE)
     allowed = ipywidgets.Checkbox(description="may be sent requests, not only read", indent=False)
     arms = [("with the draft as served", True), ("plain", False)]
-    arm = ipywidgets.ToggleButtons(options=arms, style={"button_width": "auto"})
+    arm: Any = ipywidgets.ToggleButtons(options=arms, style={"button_width": "auto"})
     attach, start, read = (ipywidgets.Button(description=text) for text in ("Attach", "Start", "Read"))
     send, stop = ipywidgets.Button(description="Send a prompt"), ipywidgets.Button(button_style="warning")
     clock = ipywidgets.Play(interval=_CLOCK_MS, min=0, max=1_000_000, show_repeat=False)  # runs in the browser
@@ -84,7 +86,7 @@ def patch_panel(session: PatchSession) -> ipywidgets.VBox:
     if not session.forms:
         return ipywidgets.VBox([ipywidgets.HTML(note(session.plan.advice))])
     states, diff, asked, error = ipywidgets.HTML(), ipywidgets.Output(), ipywidgets.HTML(), ipywidgets.HTML()
-    form = ipywidgets.ToggleButtons(options=[(str(one), one) for one in session.forms], description="form")
+    form: Any = ipywidgets.ToggleButtons(options=[(str(one), one) for one in session.forms], description="form")
     places = [("a copy in the run folder", False), ("outside the run folder (asks first)", True)]
     where = ipywidgets.Dropdown(options=places, description="apply to", layout=WIDE)
     folder = ipywidgets.Text(description="copy in", placeholder="a new folder", layout=WIDE)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 from scipy.optimize import brentq
@@ -135,7 +135,7 @@ def case_study() -> dict[str, Assumed]:
     steps, plain = int(cured.setting.steps or 0), rates["plain"]
     cost = round_cost_from_rates(rates["draft"], length, plain)
     accuracy = next(a.accuracy for a in cured.accuracy if a.side == "T" and not a.claimed)
-    common = dict(
+    common: dict[str, Any] = dict(
         steps=steps,
         draft_tokens=int(cured.setting.draft_tokens or steps + 1),
         verify=1.0,
@@ -164,7 +164,8 @@ def equal_acceptance(accept_length: float, steps: int) -> float:
         raise WiringError(
             problem, code="accept-length-unreachable", where="accept length", expected=expected, found=accept_length
         )
-    return float(brentq(lambda acceptance: chain_length(acceptance, steps) - accept_length, 0.0, 1.0, xtol=1e-14))
+    root: Any = brentq(lambda acceptance: chain_length(acceptance, steps) - accept_length, 0.0, 1.0, xtol=1e-14)
+    return float(root)
 
 
 def tok_per_s_by_steps(assumed: Assumed) -> go.Figure:
