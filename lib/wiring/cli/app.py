@@ -83,7 +83,7 @@ def report(
     page = write_results(folder)
     _print_verdict(folder)
     if open_it:
-        from wiring.figures.open_page import show
+        from wiring.workbook.open_page import show
 
         show(page)
     if images:

@@ -50,7 +50,7 @@ def compare(
         if html is not None:
             typer.echo(f"Written: {html}")
     if open_it and html is not None:
-        from wiring.figures.open_page import show
+        from wiring.workbook.open_page import show
 
         show(html)
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from wiring.bench.arm_results import ArmResult
 from wiring.checkpoints.atomic import write_text
 from wiring.figures import claim_figures as figures
-from wiring.figures.page import figure_html, page
+from wiring.workbook.page import figure_html, page
 from wiring.workbook.compare_runs import Comparison, Row, Run
 
 _STYLE = """

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from wiring.errors import WiringError
-from wiring.figures.notebook_page import figures_in
+from wiring.workbook.notebook_page import figures_in
 
 FORMATS = ("png", "svg")
 _NO_BROWSER = "Install one (Debian: apt install chromium) or set BROWSER_PATH; report.html shows the figures without it"

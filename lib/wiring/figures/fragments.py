@@ -9,7 +9,7 @@ from itertools import zip_longest
 import jinja2
 from markupsafe import Markup
 
-from wiring.figures.page import coded
+from wiring.workbook.page import coded
 from wiring.figures.plot_template import INK, RED
 
 _ENVIRONMENT = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)

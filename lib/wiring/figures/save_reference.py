@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from wiring.checkpoints.atomic import write_text
 from wiring.errors import WiringError
-from wiring.figures.notebook_page import WIDGET
+from wiring.workbook.notebook_page import WIDGET
 from wiring.workbook import notebook_files
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The index of the workbook: a profile, its run, how far that is, and where to open what."""
+"""The index of the workbook: the cases, the state of their runs, and links to open them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wiring.workbook.live import check_ready
 from wiring.workbook.notebook_copies import FOLDER
 from wiring.workbook.profile import PROFILES, Profile, load_profile, read_profile
 from wiring.workbook.run_folder import RESULTS
-from wiring.workbook.run_status import Step
+from wiring.workbook.run_status import StepStatus
 from wiring.workbook.workbook_run import NOTEBOOKS, RUNS, plan_workbook, recorded_call, run_folders, workbook_steps
 
 if TYPE_CHECKING:
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overview:
-    """One case: its profile's file, its run folder (there or not), its five steps, and why it cannot run here ("")."""
+    """One case: its profile, its run folder (existing or not), its five steps, and why it cannot run here ("")."""
 
     profile: Path
     run: Path
-    steps: tuple[Step, ...]
+    steps: tuple[StepStatus, ...]
     problem: str = ""
 
 
 def cases(runs: str | Path = RUNS) -> dict[str, Path]:
-    """What there is to choose from, "case (file)" -> profile: data/profiles, and what runs were made with."""
+    """Return the cases to choose from, "case (file)" -> profile: data/profiles, and the profiles of runs."""
     found = {path.resolve() for path in PROFILES.glob("*.yaml")}
     found |= {recorded_call(run)[0].resolve() for run in run_folders(runs)}
     named = {}
     for path in sorted(path for path in found if path.is_file()):
         try:
             named[f"{read_profile(path).name} ({path.name})"] = path
-        except WiringError:  # it can still be chosen by its path, and is told then
+        except WiringError:  # it can still be chosen by its path, which reports the error
             continue
     return named
 
 
 def overview(profile: str | Path, runs: str | Path = RUNS) -> Overview:
-    """How far the run of a profile is. Raises WiringError for a profile that is not there or no YAML."""
+    """Return the state of the run of a profile. Raises WiringError for a missing profile or invalid YAML."""
     plan = plan_workbook(profile, runs)
     problem = ""
     try:
@@ -56,7 +56,7 @@ def overview(profile: str | Path, runs: str | Path = RUNS) -> Overview:
 
 
 def profile_table(profile: str | Path) -> pd.DataFrame:
-    """What a profile asks for, in a few lines, with its paths as they are written."""
+    """Return the main fields of a profile as a table, with its paths as written."""
     import pandas as pd
 
     asked = read_profile(profile)
@@ -83,7 +83,7 @@ def _engine(profile: Profile) -> str:
 
 
 def markdown(found: Overview, beside: Path = NOTEBOOKS) -> str:
-    """The overview as Markdown; links are relative to `beside`, whose parent is Lab's root: none leads beyond it."""
+    """Return the overview as Markdown; links are relative to `beside` and stay below its parent, Lab's root."""
 
     def link(text: str, path: Path) -> str:
         there = path.is_file() and path.is_relative_to(beside.parent)

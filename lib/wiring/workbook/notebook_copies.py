@@ -1,4 +1,4 @@
-"""Copies of the notebooks for one case, to be run by hand: the parameters set, no outputs, the originals untouched."""
+"""Copy the notebooks for one case, to be run by hand: parameters set, no outputs, the originals unchanged."""
 
 from __future__ import annotations
 
@@ -8,49 +8,51 @@ from typing import Literal
 
 from wiring.checkpoints.atomic import write_text
 from wiring.errors import WiringError
-from wiring.workbook import notebook_files as files_notebook
+from wiring.workbook import notebook_files
 from wiring.workbook.notebook_parameters import TAG, open_notebook
 from wiring.workbook.run_folder import is_run_folder
-from wiring.workbook.run_notebooks import Plan
+from wiring.workbook.run_notebooks import RunPlan
 
 FOLDER = "by-hand"
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Where the copies lie, and the names of those written now and of those that were there and stay as they are."""
+    """The folder of the copies, the names of those written now and of those that existed and were kept."""
 
     folder: Path
     written: tuple[str, ...]
     kept: tuple[str, ...]
 
 
-def copy_notebooks(plan: Plan, measure: Literal["live", "recorded"] = "live") -> Copies:
-    """Write the plan's notebooks into <run folder>/by-hand; a copy that is there already is the reader's and stays.
+def copy_notebooks(plan: RunPlan, measure: Literal["live", "recorded"] = "live") -> Copies:
+    """Write the plan's notebooks into <run folder>/by-hand; existing copies belong to the user and are kept.
 
     Each copy has a second parameters cell, as papermill would inject it: the profile, the run folder and `measure`.
-    Raises WiringError where the run folder is somebody else's, or a chain is at work in it.
+    Raises WiringError: measure-unknown, not-a-run-folder, run-folder-locked.
     """
     if measure not in ("live", "recorded"):
-        raise WiringError("unknown way to measure", where="measure", expected="live or recorded", found=repr(measure))
+        raise WiringError(
+            "unknown value", code="measure-unknown", where="measure", expected="live or recorded", found=repr(measure)
+        )
     folder, goal = plan.folder, plan.folder.path / FOLDER
     folder.create()
     written, kept = [], []
     with folder.locked():
         if not is_run_folder(folder.path):
             folder.sign(plan.profile, {})
-        for link in plan.links:
-            path = goal / f"{link.name}.ipynb"
+        for step in plan.steps:
+            path = goal / f"{step.name}.ipynb"
             if path.exists():
-                kept.append(link.name)
+                kept.append(step.name)
                 continue
-            write_text(path, _copy(plan.sources[link.name], {**plan.values[link.name], "measure": measure}))
-            written.append(link.name)
+            write_text(path, _copy(plan.sources[step.name], {**plan.values[step.name], "measure": measure}))
+            written.append(step.name)
     return Copies(goal, tuple(written), tuple(kept))
 
 
 def _copy(source: Path, values: dict[str, object]) -> str:
-    nbformat = files_notebook.nbformat()
+    nbformat = notebook_files.nbformat()
     notebook = open_notebook(source)
     (at,) = (number for number, cell in enumerate(notebook.cells) if TAG in cell.metadata.get("tags", []))
     lines = ["# Set for this case; the cell above holds the defaults", *(f"{k} = {v!r}" for k, v in values.items())]

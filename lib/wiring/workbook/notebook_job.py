@@ -1,14 +1,16 @@
-"""What passes between the chain and the worker that executes one notebook."""
+"""Data that passes between a run and the process that executes one notebook."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+ResultKind = Literal["completed", "failed", "died", "timed_out", "stopped", "crashed"]
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to execute: papermill's own arguments."""
+class NotebookJob:
+    """One notebook to execute: papermill's own arguments."""
 
     source: str
     output: str
@@ -18,10 +20,10 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How it ended: completed, failed, died, timed_out, stopped or crashed; the cell where; the words."""
+class JobResult:
+    """How a job ended; `cell` (1-based, 0 before the first) and `cell_id` name the cell at which it ended."""
 
-    kind: str
-    cell: int = 0  # 1-based, in the executed notebook; 0 where no cell had begun
+    kind: ResultKind
+    cell: int = 0
     cell_id: str = ""
     message: str = ""

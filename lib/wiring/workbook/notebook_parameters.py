@@ -1,8 +1,4 @@
-"""The parameters cell of a notebook, read without running it, and values held against it.
-
-papermill only warns about a parameter that the notebook does not have, and passes a string where the
-notebook expects a number. Here both are refused, before anything runs, and so is a misspelt word.
-"""
+"""Read the parameters cell of a notebook without running it, and check values against it."""
 
 from __future__ import annotations
 
@@ -12,134 +8,115 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from wiring.errors import WiringError
-from wiring.workbook import notebook_files as files_notebook
+from wiring.workbook import notebook_files
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-TYPES = ("bool", "int", "float", "str", "list[int]", "list[float]", "list[str]")
 TAG = "parameters"
-
-
-class Choices(BaseModel):
-    """The parameters that take one of a few words, and which; all others are held against their type alone."""
-
-    model_config = ConfigDict(frozen=True)
-
-    measure: Literal["live", "recorded"] = "live"
+WORDS = {"measure": ("live", "recorded")}  # parameters that take one of a few words
+_TYPES: dict[str, Any] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "list[int]": list[int],
+    "list[float]": list[float],
+    "list[str]": list[str],
+}
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One line `name: type = default` of the parameters cell; `type` is one of TYPES."""
+    """One line `name: type = default` of the parameters cell; `type` is a key of `_TYPES`."""
 
     name: str
     type: str
-    default: object
+    default: object = None
 
 
 def open_notebook(path: str | Path) -> NotebookNode:
-    """The notebook at `path`, valid nbformat 4; WiringError where it is missing or no notebook."""
-    nbformat = files_notebook.nbformat()
+    """Return the notebook at `path`, valid nbformat 4. Raises WiringError: notebook-missing, not-a-notebook."""
+    nbformat = notebook_files.nbformat()
     path = Path(path)
     if not path.is_file():
-        raise WiringError("there is no such notebook", where=path)
+        raise WiringError("there is no such notebook", code="notebook-missing", where=path)
     try:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
     except (ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
-        raise WiringError("this is not a notebook", where=path, found=str(error).splitlines()[0]) from error
+        found = str(error).splitlines()[0]
+        raise WiringError("not a notebook", code="not-a-notebook", where=path, found=found) from error
     return notebook
 
 
 def read_parameters(path: str | Path) -> tuple[Parameter, ...]:
-    """The parameters of the notebook at `path`, in order.
+    """Return the parameters of the notebook at `path`, in order.
 
-    Raises WiringError unless exactly one cell is tagged `parameters` and holds nothing but lines
-    `name: type = literal` with a type of TYPES and a default of that type.
+    The notebook must have one code cell with the tag "parameters" that holds nothing but lines `name: type = literal`.
+    Raises WiringError: parameters-cell-invalid, parameter-invalid, and as `open_notebook`.
     """
-    notebook = open_notebook(path)
-    cells = [cell for cell in notebook.cells if TAG in cell.metadata.get("tags", []) and cell.cell_type == "code"]
-    if len(cells) != 1:
-        raise WiringError(
-            f"a notebook of the chain needs exactly one code cell with the tag {TAG!r}", where=path, found=len(cells)
-        )
+    cells = [
+        cell
+        for cell in open_notebook(path).cells
+        if TAG in cell.metadata.get("tags", []) and cell.cell_type == "code"
+    ]
     try:
-        lines = ast.parse(cells[0].source).body
-    except SyntaxError as error:
-        raise WiringError("the parameters cell is not plain Python", where=path, found=error.msg) from error
-    parameters = tuple(_parameter(line, path) for line in lines)
-    names = [parameter.name for parameter in parameters]
-    if len(set(names)) != len(names):
-        raise WiringError("a parameter is declared twice", where=path, found=", ".join(names))
+        (cell,) = cells
+        lines = ast.parse(cell.source).body
+        parameters = tuple(_parameter(line) for line in lines)
+    except (ValueError, SyntaxError) as error:
+        raise WiringError(
+            "the notebook's parameters cannot be read",
+            code="parameters-cell-invalid",
+            where=path,
+            expected=f"one cell tagged {TAG!r} with lines name: type = literal, each name once",
+            found=f"{len(cells)} cells" if len(cells) != 1 else str(error),
+        ) from error
+    for parameter in parameters:
+        check_value(parameter, parameter.default, path)
+    if len({parameter.name for parameter in parameters}) != len(parameters):
+        names = ", ".join(parameter.name for parameter in parameters)
+        raise WiringError("a parameter is declared twice", code="parameters-cell-invalid", where=path, found=names)
     return parameters
 
 
-def _parameter(line: ast.stmt, path: str | Path) -> Parameter:
-    source = ast.unparse(line)
+def _parameter(line: ast.stmt) -> Parameter:
     if not (isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value is not None):
-        raise WiringError(
-            "the parameters cell holds more than parameters", where=path, expected="name: type = literal", found=source
-        )
-    annotation = ast.unparse(line.annotation)
-    if annotation not in TYPES:
-        raise WiringError(
-            f"parameter {line.target.id} has a type that the chain does not check",
-            where=path,
-            expected=" or ".join(TYPES),
-            found=annotation,
-        )
-    try:
-        default = ast.literal_eval(line.value)
-    except ValueError:
-        raise WiringError("a parameter's default must be a literal", where=path, found=source) from None
-    return Parameter(
-        line.target.id, annotation, check_value(Parameter(line.target.id, annotation, None), default, path)
-    )
+        raise ValueError(ast.unparse(line))
+    kind = ast.unparse(line.annotation)
+    if kind not in _TYPES:
+        raise ValueError(f"{ast.unparse(line)}: the type is none of {', '.join(_TYPES)}")
+    return Parameter(line.target.id, kind, ast.literal_eval(line.value))
 
 
 def check_value(parameter: Parameter, value: object, where: object = "") -> object:
-    """`value` where it is of the parameter's type, with no conversion but int to float; else WiringError.
+    """Return `value` if it has the parameter's type; only int becomes float. Raises WiringError: parameter-invalid."""
+    from pydantic import TypeAdapter, ValidationError
 
-    So is a word that `Choices` does not know for this parameter.
-    """
-    if _is(value, parameter.type):
-        if parameter.name in Choices.model_fields:
-            _check_word(parameter.name, value, where)
-        return float(value) if parameter.type == "float" else value  # type: ignore[arg-type]
+    expected: object = parameter.type
+    try:
+        checked = TypeAdapter(_TYPES[parameter.type]).validate_python(value, strict=True)
+        if parameter.name in WORDS and checked not in WORDS[parameter.name]:
+            expected = " or ".join(map(repr, WORDS[parameter.name]))
+        elif not (isinstance(checked, float) and not math.isfinite(checked)):
+            return checked
+    except ValidationError:
+        pass
     raise WiringError(
-        f"parameter {parameter.name} has a value of the wrong type",
+        f"parameter {parameter.name} has a value that it does not take",
+        code="parameter-invalid",
         where=where,
-        expected=parameter.type,
+        expected=expected,
         found=f"{value!r} ({type(value).__name__})",
     )
 
 
-def _check_word(name: str, value: object, where: object) -> None:
-    try:
-        Choices.model_validate({name: value})
-    except ValidationError as error:
-        expected = error.errors()[0]["ctx"]["expected"]
-        raise WiringError(
-            f"parameter {name} knows no such word", where=where, expected=expected, found=repr(value)
-        ) from None
-
-
-def _is(value: object, kind: str) -> bool:
-    if kind.startswith("list["):
-        return isinstance(value, list) and all(_is(item, kind[5:-1]) for item in value)
-    if kind == "float":
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return type(value).__name__ == kind
-
-
 def parse_value(parameter: Parameter, text: str, where: object = "") -> object:
-    """The value that `text` from a command line stands for: true/false, numbers, text, JSON lists."""
+    """Return the value of a command-line `text`: true/false, numbers, text, JSON lists. Raises as `check_value`."""
     if parameter.type == "str":
         return check_value(parameter, text, where)
     try:
@@ -149,34 +126,40 @@ def parse_value(parameter: Parameter, text: str, where: object = "") -> object:
     return check_value(parameter, value, where)
 
 
-def settle(
+def resolve_parameters(
     notebooks: Mapping[str, tuple[Parameter, ...]], given: Mapping[str, object], overrides: Mapping[str, object]
 ) -> dict[str, dict[str, object]]:
-    """The values for each notebook: all of `given`, and those of `overrides` that it declares.
+    """Return the values for each notebook: all of `given`, and those of `overrides` that it declares.
 
-    `notebooks` maps a notebook's name to its parameters. WiringError where a notebook lacks one of
-    `given`, where no notebook declares an override, or where a value is of the wrong type.
+    `notebooks` maps a notebook's name to its parameters. Raises WiringError: parameter-missing (a notebook lacks one of
+    `given`), parameter-unknown (no notebook declares an override), parameter-reserved, parameter-invalid.
     """
-    settled: dict[str, dict[str, object]] = {}
+    resolved: dict[str, dict[str, object]] = {}
     for name, parameters in notebooks.items():
         declared = {parameter.name: parameter for parameter in parameters}
-        missing = [key for key in given if key not in declared]
-        if missing:
+        if missing := [key for key in given if key not in declared]:
             raise WiringError(
-                f"the notebook has no parameter {missing[0]}, which the chain sets",
+                f"the notebook has no parameter {missing[0]}, which every run sets",
+                code="parameter-missing",
                 where=name,
                 found=", ".join(declared),
             )
         values = {**given, **{key: value for key, value in overrides.items() if key in declared}}
-        settled[name] = {key: check_value(declared[key], value, name) for key, value in values.items()}
+        resolved[name] = {key: check_value(declared[key], value, name) for key, value in values.items()}
     known = {parameter.name for parameters in notebooks.values() for parameter in parameters}
     for key in overrides:
         if key not in known:
             raise WiringError(
-                f"no notebook has a parameter {key}", expected=f"one of {', '.join(sorted(known))}", found=key
+                f"no notebook has a parameter {key}",
+                code="parameter-unknown",
+                expected=f"one of {', '.join(sorted(known))}",
+                found=key,
             )
         if key in given:
             raise WiringError(
-                f"the chain sets the parameter {key} itself", remedy="Choose another profile or run folder"
+                f"the run sets the parameter {key} itself",
+                code="parameter-reserved",
+                found=key,
+                remedy="Choose another profile or run folder",
             )
-    return settled
+    return resolved

@@ -1,4 +1,4 @@
-"""Run the notebooks of a chain in order; skip those whose result still stands."""
+"""Run notebooks in order with papermill; skip those with an unchanged cache key."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ import yaml
 import wiring
 from wiring.errors import WiringError
 from wiring.workbook.cache_keys import (
-    Done,
+    CacheEntry,
     file_digest,
     inputs_digest,
     installed_versions,
+    is_intact,
     notebook_key,
     profile_inputs,
-    read_done,
-    still_stands,
+    read_entry,
     tree_digest,
-    write_done,
+    write_entry,
 )
 from wiring.workbook.execute import ending_on_signals, execute
-from wiring.workbook.notebook_job import Order
-from wiring.workbook.notebook_parameters import open_notebook, read_parameters, settle
+from wiring.workbook.notebook_job import NotebookJob
+from wiring.workbook.notebook_parameters import open_notebook, read_parameters, resolve_parameters
 from wiring.workbook.run_folder import RunFolder
-from wiring.workbook.run_progress import Progress, clock
+from wiring.workbook.run_progress import RunProgress, clock
 
 LIBRARY = Path(wiring.__file__).resolve().parent
 REPOSITORY = LIBRARY.parents[1]
 CELL_TIMEOUT_S = 1800
 
+Validate = Callable[[Path, str], object]
+
 
 @dataclass(frozen=True)
-class Link:
-    """One notebook of a chain: its name, the artefact it must leave, how long it usually takes ("" = unknown)."""
+class NotebookStep:
+    """One notebook of a run: its name, the artefact that it must leave, how long it usually takes ("": unknown)."""
 
     name: str
     artefact: str
@@ -45,17 +47,17 @@ class Link:
 
 
 WORKBOOK = (
-    Link("01_throughput_symptom", "01_throughput", "3 minutes"),
-    Link("02_standalone_accuracy", "02_accuracy", "1 minute"),
-    Link("03_layout_diff", "03_layout", "2 minutes"),
-    Link("04_embedding_capture_patch", "04_patch", "2 minutes"),
-    Link("05_rebenchmark", "05_rebenchmark", "7 minutes"),
+    NotebookStep("01_throughput_symptom", "01_throughput", "3 minutes"),
+    NotebookStep("02_standalone_accuracy", "02_accuracy", "1 minute"),
+    NotebookStep("03_layout_diff", "03_layout", "2 minutes"),
+    NotebookStep("04_embedding_capture_patch", "04_patch", "2 minutes"),
+    NotebookStep("05_rebenchmark", "05_rebenchmark", "7 minutes"),
 )
 
 
 @dataclass(frozen=True)
-class ChainResult:
-    """The run folder and which notebooks ran or were resumed (their result stood), in order."""
+class RunResult:
+    """The run folder, and the notebooks that ran or were skipped because their result was unchanged, in order."""
 
     run: Path
     ran: tuple[str, ...]
@@ -63,189 +65,175 @@ class ChainResult:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A chain before anything of it runs: where it runs, what with, and what else its results depend on."""
+class RunPlan:
+    """A run before it starts: profile, folder, steps, their files and parameters, and what else results depend on."""
 
     profile: Path
     folder: RunFolder
-    links: tuple[Link, ...]
+    steps: tuple[NotebookStep, ...]
     sources: dict[str, Path]  # a notebook's name -> its file
     values: dict[str, dict[str, object]]  # a notebook's name -> its parameters
-    surroundings: object
+    environment: object  # digests of the library and the inputs, and versions
 
-    def key(self, link: Link, upstream: str) -> str:
-        """The key of a notebook behind `upstream`, which is what its predecessor passes on ("" for the first)."""
-        dependent = {key: value for key, value in self.values[link.name].items() if key not in ("profile", "run")}
-        return notebook_key(open_notebook(self.sources[link.name]), dependent, upstream, self.surroundings)
+    def key(self, step: NotebookStep, upstream: str) -> str:
+        """Return the cache key of a step after `upstream`, the key that the step before passes on ("": the first)."""
+        dependent = {key: value for key, value in self.values[step.name].items() if key not in ("profile", "run")}
+        return notebook_key(open_notebook(self.sources[step.name]), dependent, upstream, self.environment)
 
 
-def plan_chain(
+def plan_run(
     profile: str | Path,
     *,
     run_root: str | Path = REPOSITORY / "runs",
     notebooks_dir: str | Path = REPOSITORY / "notebooks",
-    links: Sequence[Link] = WORKBOOK,
+    steps: Sequence[NotebookStep] = WORKBOOK,
     overrides: Mapping[str, object] | None = None,
     library: Path = LIBRARY,
-) -> Plan:
-    """What `run_chain` would run with these arguments; nothing is written.
+) -> RunPlan:
+    """Return what `run_notebooks` would run with these arguments; nothing is written.
 
-    Raises WiringError for a missing profile or notebook and for unknown or mistyped parameters.
+    Raises WiringError for a missing profile or notebook and for unknown or invalid parameters.
     """
     profile, notebooks_dir = Path(profile).resolve(), Path(notebooks_dir).resolve()
     folder = RunFolder(Path(run_root).resolve() / case_name(profile))
     given = {"profile": str(profile), "run": str(folder.path), "measure": "live"}
-    sources = {link.name: notebooks_dir / f"{link.name}.ipynb" for link in links}
-    values = settle({name: read_parameters(path) for name, path in sources.items()}, given, dict(overrides or {}))
-    surroundings = [
+    sources = {step.name: notebooks_dir / f"{step.name}.ipynb" for step in steps}
+    declared = {name: read_parameters(path) for name, path in sources.items()}
+    values = resolve_parameters(declared, given, dict(overrides or {}))
+    environment = [
         tree_digest(library, (".py",)),
         inputs_digest(profile_inputs(profile, folder.path)),
         installed_versions(),
     ]
-    return Plan(profile, folder, tuple(links), sources, values, surroundings)
+    return RunPlan(profile, folder, tuple(steps), sources, values, environment)
 
 
-def run_chain(
-    profile: str | Path,
+def run_notebooks(
+    plan: RunPlan,
     *,
-    run_root: str | Path = REPOSITORY / "runs",
-    notebooks_dir: str | Path = REPOSITORY / "notebooks",
-    links: Sequence[Link] = WORKBOOK,
-    names: Sequence[str] | None = None,
     resume: bool = True,
     overrides: Mapping[str, object] | None = None,
     execution_timeout: int = CELL_TIMEOUT_S,
-    validate: Callable[[Path, str], object] | None = None,
+    validate: Validate | None = None,
     finish: Callable[[Path], object] | None = None,
-    library: Path = LIBRARY,
-    progress: Progress | None = None,
-) -> ChainResult:
-    """Run the notebooks of `links` (only those in `names`, where given) on a profile, into run_root/<case>.
+    progress: RunProgress | None = None,
+) -> RunResult:
+    """Run the notebooks of a plan in its run folder.
 
-    `overrides` are parameters for every notebook that declares them. `execution_timeout` is seconds per cell.
-    `validate(run folder, artefact name)` raises where an artefact is not what it should be; `finish(run folder)`
-    is called, still under the folder's lock, when all notebooks stand and at least one ran or its results are gone.
+    `overrides` are recorded for `wiring resume`; `execution_timeout` is seconds per cell. `validate(run folder, artefact
+    name)` raises WiringError for an invalid artefact. `finish(run folder)` is called under the folder's lock after the
+    last step, if a step ran or the results are gone.
 
-    Raises WiringError, before anything runs, for a missing profile or notebook, for unknown or mistyped parameters and
-    for a folder that another chain writes; later, for a notebook that failed. KeyboardInterrupt and Terminated end
-    everything within 10 s and go on to the caller.
+    Raises WiringError: run-folder-locked, not-a-run-folder, cell-timeout-invalid, notebook-failed, artefact-missing,
+    artefact-invalid. On KeyboardInterrupt and Terminated all processes are ended before they propagate.
     """
-    progress = progress or Progress()
-    overrides = dict(overrides or {})
-    plan = plan_chain(
-        profile,
-        run_root=run_root,
-        notebooks_dir=notebooks_dir,
-        links=_selected(links, names),
-        overrides=overrides,
-        library=library,
-    )
-    folder, links = plan.folder, plan.links
-    _refuse_bad_timeout(execution_timeout)
+    progress, folder = progress or RunProgress(), plan.folder
+    if isinstance(execution_timeout, bool) or not isinstance(execution_timeout, int) or execution_timeout < 1:
+        raise WiringError(
+            "the time limit of a cell is not valid",
+            code="cell-timeout-invalid",
+            where="--cell-timeout",
+            expected="whole seconds, 1 or more",
+            found=repr(execution_timeout),
+        )
     folder.create()
     ran: list[str] = []
-    resumed: list[str] = []
     upstream = ""
-    with folder.locked() as lock, ending_on_signals():
-        folder.sign(plan.profile, overrides)
-        for position, link in enumerate(links):
-            key = plan.key(link, upstream)
-            done = _standing(folder, link, key, validate) if resume else None
-            if done is not None:
-                progress.say(f"{link.name}: unchanged, its result stands")
-                resumed.append(link.name)
-            else:
-                for later in links[position:]:
+    with folder.locked(), ending_on_signals():
+        folder.sign(plan.profile, overrides or {})
+        for position, step in enumerate(plan.steps):
+            key = plan.key(step, upstream)
+            entry = _valid_entry(folder, step, key, validate) if resume else None
+            if entry is None:
+                for later in plan.steps[position:]:
                     folder.forget(later.name)
                 folder.forget_results()
-                order = Order(
-                    str(plan.sources[link.name]),
-                    str(folder.output(link.name)),
-                    plan.values[link.name],
-                    str(plan.sources[link.name].parent),
+                source = plan.sources[step.name]
+                job = NotebookJob(
+                    str(source),
+                    str(folder.output(step.name)),
+                    plan.values[step.name],
+                    str(source.parent),
                     execution_timeout,
                 )
-                done = _run_one(folder, link, order, key, validate, progress, lock)
-                ran.append(link.name)
-            upstream = done.passes_on
+                entry = _run_step(folder, step, job, key, validate, progress)
+                ran.append(step.name)
+            else:
+                progress.say(f"{step.name}: unchanged, skipped")
+            upstream = entry.passes_on
         if finish is not None and (ran or not folder.has_results()):
             finish(folder.path)
-    return ChainResult(folder.path, tuple(ran), tuple(resumed))
+    return RunResult(folder.path, tuple(ran), tuple(step.name for step in plan.steps if step.name not in ran))
 
 
 def case_name(profile: Path) -> str:
-    """The case of a profile: its `name`, or the file's name where it has none."""
-    profile_inputs(profile, profile)  # readable and YAML, or a WiringError
+    """Return the case of a profile: its `name`, or the file's name. Raises WiringError: case-name-invalid."""
+    profile_inputs(profile, profile)  # raises WiringError where it is not readable YAML
     content = yaml.safe_load(profile.read_text(encoding="utf-8"))
     name = content.get("name", profile.stem) if isinstance(content, dict) else profile.stem
     if not isinstance(name, str) or not name or name != Path(name).name or name.startswith("."):
-        raise WiringError("the case's name cannot name a folder", where=f"{profile}, field name", found=repr(name))
+        raise WiringError(
+            "the case's name cannot name a folder",
+            code="case-name-invalid",
+            where=f"{profile}, field name",
+            found=repr(name),
+        )
     return name
 
 
-def _selected(links: Sequence[Link], names: Sequence[str] | None) -> tuple[Link, ...]:
-    if names is None:
-        return tuple(links)
-    known = [link.name for link in links]
-    for name in names:
-        if name not in known:
-            raise WiringError("the chain has no such notebook", expected=", ".join(known), found=name)
-    return tuple(link for link in links if link.name in names)
-
-
-def _refuse_bad_timeout(seconds: int) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or seconds < 1:
-        raise WiringError("a cell's time must be a whole number of seconds, 1 or more", found=repr(seconds))
-
-
-def _standing(folder: RunFolder, link: Link, key: str, validate) -> Done | None:
-    done = read_done(folder.marker(link.name))
-    artefact = f"{link.artefact}.json"
-    if done is None or done.key != key or artefact not in done.files or not still_stands(done, folder.path):
+def _valid_entry(folder: RunFolder, step: NotebookStep, key: str, validate: Validate | None) -> CacheEntry | None:
+    """Return the cache entry of a step whose result is unchanged and valid; None where it must run."""
+    entry = read_entry(folder.marker(step.name))
+    artefact = f"{step.artefact}.json"
+    if entry is None or entry.key != key or artefact not in entry.files or not is_intact(entry, folder.path):
         return None
-    if not folder.output(link.name).is_file():
+    if not folder.output(step.name).is_file():
         return None
     try:
         if validate is not None:
-            validate(folder.path, link.artefact)
+            validate(folder.path, step.artefact)
     except WiringError:
         return None
-    return done
+    return entry
 
 
-def _run_one(folder: RunFolder, link: Link, order: Order, key: str, validate, progress: Progress, lock: int) -> Done:
-    log, began = folder.log(link.name), time.monotonic()
-    progress.start(link.name, link.usual, log)
+def _run_step(
+    folder: RunFolder, step: NotebookStep, job: NotebookJob, key: str, validate: Validate | None, progress: RunProgress
+) -> CacheEntry:
+    log, began = folder.log(step.name), time.monotonic()
+    progress.start(step.name, step.usual, log)
     try:
-        execute(order, log, progress, lock)
-        _check_artefact(folder, link, order, validate)
+        execute(job, log, progress, folder.note_process)
+        _check_artefact(folder, step, job, validate)
     except BaseException:
         progress.end("did not complete")
         raise
-    seconds = time.monotonic() - began
-    done = Done(key, {path.name: file_digest(path) for path in folder.artefacts(link.name)})
-    write_done(
-        folder.marker(link.name),
-        done,
-        notebook=link.name,
+    entry = CacheEntry(key, {path.name: file_digest(path) for path in folder.artefacts(step.name)})
+    write_entry(
+        folder.marker(step.name),
+        entry,
+        notebook=step.name,
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        took=clock(seconds),
+        took=clock(time.monotonic() - began),
     )
     progress.end("done")
-    return done
+    return entry
 
 
-def _check_artefact(folder: RunFolder, link: Link, order: Order, validate) -> None:
-    path = folder.path / f"{link.artefact}.json"
+def _check_artefact(folder: RunFolder, step: NotebookStep, job: NotebookJob, validate: Validate | None) -> None:
+    path = folder.path / f"{step.artefact}.json"
     if not path.is_file():
         raise WiringError(
             "the notebook ran to its end but left no artefact",
-            where=link.name,
+            code="artefact-missing",
+            where=step.name,
             expected=path,
-            remedy=f"Look into {order.output}",
+            remedy=f"Look into {job.output}",
         )
     try:
         if validate is not None:
-            validate(folder.path, link.artefact)
+            validate(folder.path, step.artefact)
     except WiringError as error:
-        raise WiringError(f"the notebook left an artefact that is not valid: {error}", where=link.name) from error
+        raise WiringError(
+            "the notebook left an invalid artefact", code="artefact-invalid", where=step.name, found=error
+        ) from error

@@ -1,4 +1,4 @@
-"""What the reader sees meanwhile: which notebook runs, at which cell, how long it usually takes, where its log is."""
+"""Progress of a run on stderr: the notebook, the cell, the time; one moving line on a terminal, few lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,54 +6,49 @@ import sys
 import time
 from pathlib import Path
 
-_QUIET_EVERY_S = 60.0  # off a terminal a line a minute says that it still runs
+from tqdm import tqdm
+
+_QUIET_EVERY_S = 60.0  # off a terminal, one line a minute
 
 
-class Progress:
-    """Writes to `stream` (default: stderr): one moving line on a terminal, a few plain lines elsewhere."""
+class RunProgress:
+    """Progress of one notebook after the other."""
 
     def __init__(self, stream=None):
-        self._stream = stream if stream is not None else sys.stderr
-        self._terminal = self._stream.isatty()
-        self._name, self._usual, self._where = "", "", ""
-        self._began = self._told = 0.0
+        self._stream = stream or sys.stderr
+        self._bar: tqdm | None = None
+        self._name, self._began, self._printed = "", 0.0, 0.0
 
     def say(self, text: str) -> None:
-        """One line."""
-        if self._terminal:
-            self._stream.write("\r\x1b[K")
-        self._stream.write(text + "\n")
+        """Print one line."""
+        tqdm.write(text, file=self._stream)
         self._stream.flush()
 
     def start(self, name: str, usual: str, log: Path) -> None:
-        """A notebook begins."""
-        self._name, self._usual, self._where = name, usual, ""
-        self._began = self._told = time.monotonic()
+        """Report that a notebook begins."""
+        self._name, self._began = name, time.monotonic()
+        self._printed = self._began
         self.say(f"{name}: running{f', usually {usual}' if usual else ''}; log: {log}")
+        if self._stream.isatty():
+            self._bar = tqdm(desc=name, unit="cell", file=self._stream, leave=False)
 
     def cell(self, number: int, of: int) -> None:
-        """The notebook is at this cell."""
-        self._where = f"cell {number} of {of}"
-        self.tick()
-
-    def tick(self) -> None:
-        """Called a few times a second while a notebook runs."""
-        now = time.monotonic()
-        if now - self._told < (0.5 if self._terminal else _QUIET_EVERY_S):
-            return
-        self._told = now
-        text = f"{self._name}: {self._where or 'starting'}, {clock(now - self._began)}"
-        if self._terminal:
-            self._stream.write(f"\r\x1b[K{text}{f' of usually {self._usual}' if self._usual else ''}")
-            self._stream.flush()
-        else:
-            self.say(text)
+        """Report the cell at which the notebook is; called a few times a second."""
+        if self._bar is not None:
+            self._bar.total, self._bar.n = of or None, number
+            self._bar.refresh()
+        elif time.monotonic() - self._printed >= _QUIET_EVERY_S:
+            self._printed = time.monotonic()
+            self.say(f"{self._name}: cell {number} of {of}, {clock(self._printed - self._began)}")
 
     def end(self, outcome: str) -> None:
-        """The notebook ended."""
+        """Report that the notebook ended."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
         self.say(f"{self._name}: {outcome} after {clock(time.monotonic() - self._began)}")
 
 
 def clock(seconds: float) -> str:
-    """Seconds as m:ss."""
+    """Return seconds as m:ss."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from wiring.figures.notebook_page import PLOTLY
+from wiring.workbook.notebook_page import PLOTLY
 from wiring.figures.plot_template import figure
 from wiring.workbook.run_folder import RunFolder
 

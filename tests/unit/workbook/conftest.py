@@ -1,4 +1,4 @@
-"""Toy chains: notebooks of a few lines in a temporary folder, run by the real machinery."""
+"""Toy runs: notebooks of a few lines in a temporary folder, run by the real machinery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from wiring.workbook.run_notebooks import ChainResult, Link, run_chain
+from wiring.workbook.run_notebooks import NotebookStep, RunPlan, RunResult, plan_run, run_notebooks
 
 PARAMETERS = 'profile: str = ""\nrun: str = ""\nmeasure: str = "recorded"\nfactor: int = 2\nloud: bool = False'
 WORK = """
@@ -51,13 +51,13 @@ def alive(pid: int) -> bool:
 
 @dataclass
 class Toy:
-    """A chain 01, 02, 03 in which each notebook multiplies its predecessor's value by `factor`."""
+    """Steps 01, 02, 03, in which each notebook multiplies the value of the step before by `factor`."""
 
     root: Path
     parameters = PARAMETERS
     wait_for = staticmethod(wait_for)
     alive = staticmethod(alive)
-    links = tuple(Link(f"{n:02d}_step", f"{n:02d}_value") for n in (1, 2, 3))
+    steps = tuple(NotebookStep(f"{n:02d}_step", f"{n:02d}_value") for n in (1, 2, 3))
 
     @property
     def profile(self) -> Path:
@@ -69,8 +69,8 @@ class Toy:
 
     def write(self, number: int, *, extra: str = "", parameters: str | None = PARAMETERS, write: str = WRITE) -> Path:
         """Write notebook `number` with `extra` code between its work and its artefact."""
-        link = self.links[number - 1]
-        before = f"{self.links[number - 2].artefact}.json" if number > 1 else ""
+        step = self.steps[number - 1]
+        before = f"{self.steps[number - 2].artefact}.json" if number > 1 else ""
         cells = [new_markdown_cell(f"# Step {number}", id="title")]
         if parameters is not None:
             cell = new_code_cell(parameters, id="parameters")
@@ -79,40 +79,46 @@ class Toy:
         cells.append(new_code_cell(WORK.format(number=number, before=before).strip(), id="work"))
         if extra:
             cells.append(new_code_cell(textwrap.dedent(extra).strip(), id="extra"))
-        cells.append(new_code_cell(write.format(artefact=link.artefact), id="write"))
+        cells.append(new_code_cell(write.format(artefact=step.artefact), id="write"))
         book = new_notebook(cells=cells)
         book.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        path = self.root / "notebooks" / f"{link.name}.ipynb"
+        path = self.root / "notebooks" / f"{step.name}.ipynb"
         nbformat.write(book, path)
         return path
 
-    def arguments(self) -> dict:
-        """The arguments of run_chain for this toy."""
-        return dict(
+    def plan(self, overrides: dict | None = None, count: int = 3) -> RunPlan:
+        """The plan of the first `count` steps."""
+        return plan_run(
+            self.profile,
             run_root=self.root / "runs",
             notebooks_dir=self.root / "notebooks",
-            links=self.links,
+            steps=self.steps[:count],
             library=self.root / "library",
+            overrides=overrides,
         )
 
-    def chain(self, **more) -> ChainResult:
-        """Run it in this process."""
-        return run_chain(self.profile, **{**self.arguments(), **more})
+    def chain(self, count: int = 3, overrides: dict | None = None, **more) -> RunResult:
+        """Run the first `count` steps in this process."""
+        return run_notebooks(self.plan(overrides, count), overrides=overrides, **more)
 
-    def start(self, names: list[str]) -> subprocess.Popen:
-        """Run the named notebooks in a process of its own, as a terminal would."""
+    def start(self, count: int) -> subprocess.Popen:
+        """Run the first `count` steps in a process of its own, as a terminal would."""
         code = (
-            "import sys; from pathlib import Path; from wiring.workbook.run_notebooks import Link, run_chain;"
+            "import sys; from pathlib import Path\n"
+            "from wiring.workbook.run_notebooks import NotebookStep, plan_run, run_notebooks\n"
             "from wiring.workbook.execute import Terminated\n"
             f"root = Path({str(self.root)!r})\n"
-            f"links = [Link(*pair) for pair in {[(link.name, link.artefact) for link in self.links]!r}]\n"
+            f"steps = [NotebookStep(*pair) for pair in {[(s.name, s.artefact) for s in self.steps[:count]]!r}]\n"
             "try:\n"
-            "    run_chain(root / 'toy.yaml', run_root=root / 'runs', notebooks_dir=root / 'notebooks', links=links,"
-            f" library=root / 'library', names={names!r})\n"
+            "    run_notebooks(plan_run(root / 'toy.yaml', run_root=root / 'runs', notebooks_dir=root / 'notebooks',"
+            " steps=steps, library=root / 'library'))\n"
             "except KeyboardInterrupt: sys.exit(130)\n"
             "except Terminated: sys.exit(143)\n"
         )
-        return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, start_new_session=True)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.Popen(
+            [sys.executable, "-c", code], stderr=subprocess.PIPE, start_new_session=True, env=environment
+        )
 
     def executions(self) -> str:
         """The numbers of the notebooks that executed, in order, over all runs."""
@@ -121,7 +127,7 @@ class Toy:
 
     def value(self, number: int) -> int:
         """The value in artefact `number`."""
-        return json.loads((self.run / f"{self.links[number - 1].artefact}.json").read_text())["value"]
+        return json.loads((self.run / f"{self.steps[number - 1].artefact}.json").read_text())["value"]
 
     def markers(self) -> list[str]:
         """The done-markers that are there."""
@@ -129,7 +135,7 @@ class Toy:
 
     def executed(self, number: int) -> dict:
         """The saved notebook of the run, as JSON."""
-        return json.loads((self.run / "notebooks" / f"{self.links[number - 1].name}.ipynb").read_text())
+        return json.loads((self.run / "notebooks" / f"{self.steps[number - 1].name}.ipynb").read_text())
 
     def statuses(self, number: int) -> dict[str, str]:
         """papermill's status of each code cell of the saved notebook, by id (injected cells by their tag)."""
@@ -158,16 +164,16 @@ def toy(tmp_path) -> Toy:
 def in_process(monkeypatch):
     """Execute notebooks in this process, in milliseconds: for tests of what runs when, not of how it runs."""
 
-    def execute(order, log, progress, lock):
-        book = nbformat.read(order.source, as_version=4)
+    def execute(job, log, progress, started):
+        book = nbformat.read(job.source, as_version=4)
         scope: dict = {}
         for cell in book.cells:
             if cell.cell_type == "code":
                 exec(cell.source, scope)
                 if "parameters" in cell.metadata.get("tags", []):
-                    scope.update(order.parameters)
-        Path(order.output).parent.mkdir(exist_ok=True)
-        nbformat.write(book, order.output)
+                    scope.update(job.parameters)
+        Path(job.output).parent.mkdir(exist_ok=True)
+        nbformat.write(book, job.output)
 
     monkeypatch.setattr("wiring.workbook.run_notebooks.execute", execute)
 

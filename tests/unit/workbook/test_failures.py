@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from wiring.errors import WiringError
-from wiring.workbook.processes import descendants
 from wiring.workbook.run_folder import RunFolder
 
 ENDED_WITHIN_S = 10.0
 
 
-FIRST = ["01_step"]
+FIRST = 1
 
 
-def failure(toy, **more) -> str:
-    """Run notebook 01, which must fail; the error's text."""
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """All living descendants of a process (default: this one)."""
+    found = psutil.Process(pid).children(recursive=True)
+    return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def failure(toy, **more) -> WiringError:
+    """Run notebook 01, which must fail; return the error."""
     with pytest.raises(WiringError) as caught:
-        toy.chain(names=FIRST, **more)
+        toy.chain(FIRST, **more)
     assert toy.markers() == []
     assert not (toy.run / "01_value.json").exists()
     assert descendants() == []
-    text = str(caught.value)
-    assert text.startswith("01_step: ")
-    assert str(toy.run / "logs" / "01_step.log") in text
-    assert str(toy.run / "notebooks" / "01_step.ipynb") in text
-    return text
+    error = caught.value
+    assert (error.code, error.where) == ("notebook-failed", "01_step")
+    assert str(toy.run / "logs" / "01_step.log") in error.remedy
+    assert str(toy.run / "notebooks" / "01_step.ipynb") in error.remedy
+    return error
 
 
 def notebook_says(toy, outcome: str) -> None:
@@ -43,16 +47,16 @@ def notebook_says(toy, outcome: str) -> None:
     assert (statuses["work"], statuses["extra"], statuses["write"]) == ("completed", "failed", "pending")
 
 
-def test_failing_cell_and_the_rerun_after_its_cure(toy):
+def test_failing_cell_and_the_rerun_after_its_fix(toy):
     toy.write(1, extra="raise ValueError('seven is not eight\\nsecond line')")
-    text = failure(toy)
-    assert "a cell raised an error in cell 5 (extra) (found ValueError: seven is not eight)" in text
+    error = failure(toy)
+    assert "cell 5 (extra)" in error.problem and error.found == "ValueError: seven is not eight"
     notebook_says(toy, "failed")
     log = (toy.run / "logs" / "01_step.log").read_text()
     assert "raise ValueError('seven is not eight" in log
     assert "\x1b" not in log
     toy.write(1)
-    assert toy.chain(names=FIRST).ran == ("01_step",)
+    assert toy.chain(FIRST).ran == ("01_step",)
     assert toy.executions() == "11"
     assert set(toy.statuses(1).values()) == {"completed"}
 
@@ -61,8 +65,7 @@ def test_failing_cell_and_the_rerun_after_its_cure(toy):
 def test_dead_kernel(toy, process_zoo, code):
     start, pids = process_zoo
     toy.write(1, extra=f"{start}\n{code}")
-    text = failure(toy)
-    assert "the notebook's kernel died in cell 5 (extra)" in text
+    assert "cell 5 (extra)" in failure(toy).problem
     notebook_says(toy, "died")
     assert len(pids()) == 3
 
@@ -78,36 +81,36 @@ def test_a_kernel_that_dies_at_its_start_is_started_once_more(toy, tmp_path, mon
     mark = str(tmp_path / "died")
     (site / "sitecustomize.py").write_text(DIES.format(mark=mark, unless=f" and not os.path.exists({mark!r})"))
     monkeypatch.setenv("PYTHONPATH", str(site))
-    assert toy.chain(names=FIRST).ran == ("01_step",)
+    assert toy.chain(FIRST).ran == ("01_step",)
     assert Path(mark).exists() and toy.executions() == "1"
     assert "starting the kernel once more" in (toy.run / "logs" / "01_step.log").read_text()
     (site / "sitecustomize.py").write_text(DIES.format(mark=mark, unless=""))
     toy.write(1, extra="1 + 1")
-    assert "Kernel died before replying" in failure(toy)
+    failure(toy)
+    assert toy.executed(1)["metadata"]["wiring"]["outcome"] == "crashed"
 
 
 def test_timeout(toy, process_zoo):
     start, pids = process_zoo
     toy.write(1, extra=f"{start}\nimport time\ntime.sleep(300)")
-    text = failure(toy, execution_timeout=15)
-    assert "a cell ran out of time in cell 5 (extra) (found the cell took longer than 15 s)" in text
-    assert "--cell-timeout" in text
+    error = failure(toy, execution_timeout=15)
+    assert "cell 5 (extra)" in error.problem and "--cell-timeout" in error.remedy
     notebook_says(toy, "timed_out")
     assert len(pids()) == 3
 
 
 def test_sys_exit_is_no_success(toy):
     toy.write(1, extra="import sys; sys.exit(0)")
-    assert "the notebook ended before its last cell (sys.exit?)" in failure(toy)
+    failure(toy)
+    assert toy.executed(1)["metadata"]["wiring"]["outcome"] == "failed"
 
 
 def test_processes_that_a_successful_notebook_left_are_ended(toy, process_zoo):
     start, pids = process_zoo
     toy.write(1, extra=start)
-    toy.chain(names=FIRST)
+    toy.chain(FIRST)
     assert len(pids()) == 3
-    assert descendants() == []
-    assert (toy.run / "logs" / "01_step.log").read_text().count("ended a process that the notebook left") == 2
+    assert descendants() == [] and not any(map(toy.alive, pids()))
 
 
 @pytest.fixture
@@ -150,10 +153,10 @@ def test_sigterm_ends_everything_within_ten_seconds(toy, started):
 
 def test_a_folder_has_one_chain_and_sigkill_of_it_takes_everything_along(toy, started):
     chain, whole = started
-    with pytest.raises(WiringError, match=f"another chain is writing this run folder .found process {chain.pid}"):
-        toy.chain(names=FIRST)
-    with pytest.raises(WiringError, match="another chain is writing"):
-        RunFolder(toy.run).remove()
+    for call in (lambda: toy.chain(FIRST), RunFolder(toy.run).remove):
+        with pytest.raises(WiringError) as error:
+            call()
+        assert (error.value.code, error.value.found) == ("run-folder-locked", f"process {chain.pid}")
     assert toy.alive(chain.pid)
     chain.kill()
     chain.wait()
@@ -161,29 +164,26 @@ def test_a_folder_has_one_chain_and_sigkill_of_it_takes_everything_along(toy, st
     assert toy.markers() == []
     assert toy.statuses(1)["write"] != "completed"
     toy.write(1)
-    assert toy.chain(names=FIRST).ran == ("01_step",)
+    assert toy.chain(FIRST).ran == ("01_step",)
 
 
-def test_sigkill_of_the_worker_is_told_and_its_kernel_goes(toy, started):
+def test_sigkill_of_the_notebooks_process_is_reported_and_its_kernel_ends(toy, started):
     chain, whole = started
-    worker = next(
-        process for process in descendants(chain.pid) if "wiring.workbook.notebook_worker" in process.cmdline()
-    )
+    worker = next(p for p in descendants(chain.pid) if "wiring.workbook.notebook_process" in p.cmdline()[2:3])
     worker.kill()
     _, said = chain.communicate(timeout=ENDED_WITHIN_S)
     assert chain.returncode == 1
     assert b"the notebook could not be executed" in said
-    assert b"status -9" in said
-    toy.wait_for(lambda: not toy.alive(whole[0]), ENDED_WITHIN_S, "the end of the kernel")
+    assert [pid for pid in whole if toy.alive(pid)] == []
     assert toy.markers() == []
 
 
-def test_the_worker_ends_without_an_order():
-    worker = subprocess.run(
-        [sys.executable, "-m", "wiring.workbook.notebook_worker"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=30,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert worker.returncode != 0
+def test_sigkill_of_the_supervisor_ends_everything(toy, started):
+    chain, whole = started
+    next(p for p in descendants(chain.pid) if "wiring.server.supervisor" in p.cmdline()[2:3]).kill()
+    chain.communicate(timeout=ENDED_WITHIN_S)
+    kernel, _, orphan = whole[:3]
+    toy.wait_for(lambda: not toy.alive(kernel), ENDED_WITHIN_S, "the end of the kernel")
+    assert toy.markers() == []
+    if toy.alive(orphan):  # a process that left every session of the notebook outlives its supervisor
+        os.kill(orphan, signal.SIGKILL)

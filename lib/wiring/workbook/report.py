@@ -10,9 +10,9 @@ from urllib.parse import quote
 from wiring.bench.measurement import Machine
 from wiring.checkpoints.atomic import write_text
 from wiring.errors import WiringError
-from wiring.figures.conclusions import Conclusion, conclude
-from wiring.figures.notebook_page import notebook_html
-from wiring.figures.page import claims_table, page, table
+from wiring.workbook.conclusions import Conclusion, conclude
+from wiring.workbook.notebook_page import notebook_html
+from wiring.workbook.page import claims_table, page, table
 from wiring.workbook.artefacts import ARTEFACTS
 from wiring.workbook.case import validate_artefact
 from wiring.workbook.check import Claim

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wiring.errors import WiringError
-from wiring.figures.page import figure_html
+from wiring.workbook.page import figure_html
 from wiring.workbook import notebook_files as files_notebook
 
 if TYPE_CHECKING:
