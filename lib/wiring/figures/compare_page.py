@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from wiring.bench.arm_results import ArmResult
 from wiring.checkpoints.atomic import write_text
 from wiring.figures import claim_figures as figures
-from wiring.workbook.page import figure_html, page
 from wiring.workbook.compare_runs import Comparison, Row, Run
+from wiring.workbook.page import figure_html, page
 
 _STYLE = """
 .two{display:flex;flex-wrap:wrap;gap:1rem} tr.refused td{background:#fff1e5} td.why{font-size:.85rem}

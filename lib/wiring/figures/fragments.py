@@ -9,8 +9,8 @@ from itertools import zip_longest
 import jinja2
 from markupsafe import Markup
 
-from wiring.workbook.page import coded
 from wiring.figures.plot_template import INK, RED
+from wiring.workbook.page import coded
 
 _ENVIRONMENT = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
 _ENVIRONMENT.filters["code"] = lambda text: Markup(coded(text))  # noqa: S704 (coded escapes)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from wiring.checkpoints.atomic import write_text
 from wiring.errors import WiringError
-from wiring.workbook.notebook_page import WIDGET
 from wiring.workbook import notebook_files
+from wiring.workbook.notebook_page import WIDGET
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

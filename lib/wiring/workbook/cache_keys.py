@@ -19,7 +19,9 @@ import yaml
 from wiring.checkpoints.atomic import write_json
 from wiring.errors import WiringError
 
-_READ_WHOLE = 64 * 2**20  # larger files are identified by size and time: hashing a checkpoint of 600 GB would take an hour
+_READ_WHOLE = (
+    64 * 2**20
+)  # larger files are identified by size and time: hashing a checkpoint of 600 GB would take an hour
 _VERSIONS = ("sglang", "torch", "transformers", "numpy")
 
 

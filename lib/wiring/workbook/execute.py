@@ -91,7 +91,9 @@ def execute(job: NotebookJob, log: Path, progress: RunProgress, started: Callabl
             raise
         ended = _read(path)
     message = f"its process ended with status {process.exit_status}"
-    result = JobResult(**ended["result"]) if "result" in ended else JobResult("crashed", **_place(ended), message=message)
+    result = (
+        JobResult(**ended["result"]) if "result" in ended else JobResult("crashed", **_place(ended), message=message)
+    )
     if result.kind != "completed":
         _correct(Path(job.output), result)
         raise _failure(job, result, log)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wiring.errors import WiringError
-from wiring.workbook.page import figure_html
 from wiring.workbook import notebook_files as files_notebook
+from wiring.workbook.page import figure_html
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

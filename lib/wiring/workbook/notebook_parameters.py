@@ -6,7 +6,7 @@ import ast
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +60,7 @@ def read_parameters(path: str | Path) -> tuple[Parameter, ...]:
     Raises WiringError: parameters-cell-invalid, parameter-invalid, and as `open_notebook`.
     """
     cells = [
-        cell
-        for cell in open_notebook(path).cells
-        if TAG in cell.metadata.get("tags", []) and cell.cell_type == "code"
+        cell for cell in open_notebook(path).cells if TAG in cell.metadata.get("tags", []) and cell.cell_type == "code"
     ]
     try:
         (cell,) = cells
@@ -76,8 +74,7 @@ def read_parameters(path: str | Path) -> tuple[Parameter, ...]:
             expected=f"one cell tagged {TAG!r} with lines name: type = literal, each name once",
             found=f"{len(cells)} cells" if len(cells) != 1 else str(error),
         ) from error
-    for parameter in parameters:
-        check_value(parameter, parameter.default, path)
+    parameters = tuple(replace(one, default=check_value(one, one.default, path)) for one in parameters)
     if len({parameter.name for parameter in parameters}) != len(parameters):
         names = ", ".join(parameter.name for parameter in parameters)
         raise WiringError("a parameter is declared twice", code="parameters-cell-invalid", where=path, found=names)

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from wiring.bench.measurement import Machine
 from wiring.checkpoints.atomic import write_text
 from wiring.errors import WiringError
-from wiring.workbook.conclusions import Conclusion, conclude
-from wiring.workbook.notebook_page import notebook_html
-from wiring.workbook.page import claims_table, page, table
 from wiring.workbook.artefacts import ARTEFACTS
 from wiring.workbook.case import validate_artefact
 from wiring.workbook.check import Claim
+from wiring.workbook.conclusions import Conclusion, conclude
+from wiring.workbook.notebook_page import notebook_html
+from wiring.workbook.page import claims_table, page, table
 from wiring.workbook.summary import Summary, summarize
 
 _STYLE = """

@@ -78,7 +78,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _not_writable(self.path, error) from error
-        if any(path.name not in (_LOCK, _HOLDER, _PROCESS) for path in self.path.iterdir()) and not is_run_folder(self.path):
+        if any(path.name not in (_LOCK, _HOLDER, _PROCESS) for path in self.path.iterdir()) and not is_run_folder(
+            self.path
+        ):
             raise WiringError(
                 "this folder was not made by a run, so it is not touched",
                 code="not-a-run-folder",

@@ -113,7 +113,9 @@ def parse_overrides(texts: list[str]) -> dict[str, object]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise WiringError("not a setting", code="setting-not-name-value", where="--set", expected="name=value", found=text)
+            raise WiringError(
+                "not a setting", code="setting-not-name-value", where="--set", expected="name=value", found=text
+            )
         if name not in declared:
             raise WiringError(
                 f"no notebook has a parameter {name}",

@@ -7,9 +7,9 @@ import shutil
 import pytest
 from in_lab import DRAWN
 
+from wiring.workbook.case import RECORDED
 from wiring.workbook.notebook_page import figures_in
 from wiring.workbook.report import write_report
-from wiring.workbook.case import RECORDED
 from wiring.workbook.run_notebooks import WORKBOOK
 from wiring.workbook.workbook_run import NOTEBOOKS
 

@@ -9,12 +9,7 @@ from wiring.errors import WiringError
 from wiring.workbook.notebook_copies import copy_notebooks
 from wiring.workbook.notebook_parameters import read_parameters
 from wiring.workbook.run_folder import RunFolder, read_record
-from wiring.workbook.run_notebooks import plan_chain
 from wiring.workbook.run_status import steps
-
-
-def plan(toy, **more):
-    return plan_chain(toy.profile, **{**toy.arguments(), **more})
 
 
 def run_all(path):
@@ -28,7 +23,7 @@ def run_all(path):
 
 def test_copies_carry_the_case_and_run_in_its_folder(toy):
     before = {path.name: path.read_bytes() for path in (toy.root / "notebooks").iterdir()}
-    copies = copy_notebooks(plan(toy, overrides={"factor": 3}), "recorded")
+    copies = copy_notebooks(toy.plan(overrides={"factor": 3}), "recorded")
     assert copies.written == ("01_step", "02_step", "03_step") and copies.kept == ()
     for name in copies.written:
         path = copies.folder / f"{name}.ipynb"
@@ -37,17 +32,17 @@ def test_copies_carry_the_case_and_run_in_its_folder(toy):
         assert (scope["profile"], scope["run"]) == (str(toy.profile), str(toy.run))
         assert (scope["measure"], scope["factor"]) == ("recorded", 3)
     assert toy.value(3) == 27
-    assert [step.state for step in steps(plan(toy))] == ["ran"] * 3
+    assert [step.state for step in steps(toy.plan())] == ["ran"] * 3
     assert {path.name: path.read_bytes() for path in (toy.root / "notebooks").iterdir()} == before
     assert read_record(toy.run)["profile"] == str(toy.profile)
 
 
 def test_a_copy_that_is_there_is_the_readers(toy):
-    first = copy_notebooks(plan(toy))
+    first = copy_notebooks(toy.plan())
     mine = first.folder / "02_step.ipynb"
     mine.write_text("mine")
     (first.folder / "03_step.ipynb").unlink()
-    again = copy_notebooks(plan(toy))
+    again = copy_notebooks(toy.plan())
     assert (again.written, again.kept) == (("03_step",), ("01_step", "02_step"))
     assert mine.read_text() == "mine"
 
@@ -58,7 +53,7 @@ def test_copies_have_no_outputs_of_another_case(toy):
     book.cells[-1].execution_count = 3
     book.cells[-1].outputs = [nbformat.v4.new_output("stream", text="of the tiny pair")]
     nbformat.write(book, path)
-    copied = nbformat.read(copy_notebooks(plan(toy)).folder / path.name, as_version=4)
+    copied = nbformat.read(copy_notebooks(toy.plan()).folder / path.name, as_version=4)
     nbformat.validate(copied)
     code = [cell for cell in copied.cells if cell.cell_type == "code"]
     assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * len(code)
@@ -66,7 +61,7 @@ def test_copies_have_no_outputs_of_another_case(toy):
 
 def test_the_record_of_a_run_is_kept_and_the_chain_goes_on_beside_the_copies(toy, in_process):
     toy.chain(overrides={"factor": 3})
-    copy_notebooks(plan(toy))
+    copy_notebooks(toy.plan())
     assert read_record(toy.run)["overrides"] == {"factor": 3}
     assert toy.chain(overrides={"factor": 3}).ran == ()
 
@@ -74,11 +69,14 @@ def test_the_record_of_a_run_is_kept_and_the_chain_goes_on_beside_the_copies(toy
 def test_what_is_not_ours_or_at_work_is_left_alone(toy):
     toy.run.mkdir(parents=True)
     (toy.run / "thesis.txt").write_text("mine")
-    with pytest.raises(WiringError, match="not made by a run"):
-        copy_notebooks(plan(toy))
+    with pytest.raises(WiringError) as error:
+        copy_notebooks(toy.plan())
+    assert error.value.code == "not-a-run-folder"
     (toy.run / "thesis.txt").unlink()
-    with RunFolder(toy.run).locked(), pytest.raises(WiringError, match="another chain is writing"):
-        copy_notebooks(plan(toy))
+    with RunFolder(toy.run).locked(), pytest.raises(WiringError) as error:
+        copy_notebooks(toy.plan())
+    assert error.value.code == "run-folder-locked"
     assert not (toy.run / "by-hand").exists()
-    with pytest.raises(WiringError, match="unknown way to measure"):
-        copy_notebooks(plan(toy), "guessed")
+    with pytest.raises(WiringError) as error:
+        copy_notebooks(toy.plan(), "guessed")
+    assert error.value.code == "measure-unknown"

@@ -12,7 +12,7 @@ from wiring.cli.app import app, main
 from wiring.errors import WiringError
 from wiring.workbook.execute import Terminated
 from wiring.workbook.run_folder import RunFolder
-from wiring.workbook.run_notebooks import ChainResult
+from wiring.workbook.run_notebooks import RunResult
 
 CLAIM = {"claim": "slots hold [3]", "expected": "(3,)", "actual": "(3,)", "holds": True}
 
@@ -52,7 +52,7 @@ def asked(monkeypatch, tmp_path):
         folder.create()
         folder.sign(tmp_path / "toy.yaml", {"rows": 4})
         (run / "summary.json").write_text(json.dumps({"conclusions": [CLAIM]}))
-        return ChainResult(run, (), ())
+        return RunResult(run, (), ())
 
     monkeypatch.setattr("wiring.workbook.workbook_run.run_workbook", run_workbook)
     return asked

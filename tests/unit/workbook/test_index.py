@@ -16,7 +16,7 @@ from wiring.workbook.case_index import Overview, cases, markdown, overview, prof
 from wiring.workbook.profile import PROFILES
 from wiring.workbook.run_folder import RunFolder
 from wiring.workbook.run_notebooks import WORKBOOK
-from wiring.workbook.run_status import Step
+from wiring.workbook.run_status import StepStatus
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_links_lead_to_files_that_are_there_and_nowhere_else(tmp_path):
     for path in (beside / book, run / "notebooks" / book, run / "by-hand" / book, run / "report.html"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    found = Overview(tmp_path / "x.yaml", run, (Step("01_a", "ran"), Step("02_b", "not run", why="a | b")))
+    found = Overview(tmp_path / "x.yaml", run, (StepStatus("01_a", "ran"), StepStatus("02_b", "not run", why="a | b")))
     text = markdown(found, beside)
     goals = [unquote(goal) for goal in re.findall(r"\]\(([^)]+)\)", text)]
     assert len(goals) == 4 and all((beside / goal).is_file() for goal in goals)

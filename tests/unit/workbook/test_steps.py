@@ -8,16 +8,15 @@ import os
 import pytest
 
 from wiring.errors import WiringError
-from wiring.workbook.execute import _tell_notebook
-from wiring.workbook.notebook_job import Outcome
-from wiring.workbook.run_notebooks import plan_chain
+from wiring.workbook.execute import _correct
+from wiring.workbook.notebook_job import JobResult
 from wiring.workbook.run_status import BY_HAND, steps, table
 
 ALL = ("01_step", "02_step", "03_step")
 
 
 def look(toy, validate=None, **more):
-    return steps(plan_chain(toy.profile, **{**toy.arguments(), **more}), validate)
+    return steps(toy.plan(**more), validate)
 
 
 def states(toy, **more):
@@ -126,5 +125,5 @@ def test_an_artefact_that_is_not_valid_is_stale_with_the_reason(done):
 
 def test_a_notebook_that_failed_says_how_it_ended(done):
     (done.run / "02_value.json").unlink()
-    _tell_notebook(done.run / "notebooks" / "02_step.ipynb", Outcome("timed_out", 2, "work", "the cell took too long"))
+    _correct(done.run / "notebooks" / "02_step.ipynb", JobResult("timed_out", 2, "work", "the cell took too long"))
     assert look(done)[1].why == "it timed out: the cell took too long"

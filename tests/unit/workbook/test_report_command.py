@@ -9,8 +9,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from wiring.workbook.notebook_page import PLOTLY
 from wiring.figures.plot_template import figure
+from wiring.workbook.notebook_page import PLOTLY
 from wiring.workbook.run_folder import RunFolder
 
 RECORDED = Path(__file__).parents[3] / "data" / "recorded" / "cpu-tiny"

@@ -15,12 +15,12 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from wiring.diagnosis.verdict import Verdict
 from wiring.errors import WiringError
-from wiring.figures import open_page as browser
+from wiring.workbook import check
+from wiring.workbook import open_page as browser
+from wiring.workbook.case import RECORDED
 from wiring.workbook.conclusions import conclude
 from wiring.workbook.notebook_page import PANEL, PLOTLY, WIDGET, figures_in, notebook_html
 from wiring.workbook.report import write_report
-from wiring.workbook import check
-from wiring.workbook.case import RECORDED
 from wiring.workbook.run_notebooks import WORKBOOK
 from wiring.workbook.workbook_run import NOTEBOOKS
 
