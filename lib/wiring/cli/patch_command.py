@@ -84,6 +84,8 @@ def diff_command(
                 "only the source fix changes SGLang's files", code="no-source-patch", where="--form", found=fix.form
             )
         text = source_change(fix, tree).patch() if patch else fix_diff(folder, fix, tree)
+    if patch and fix and not as_json:
+        typer.echo(f"apply with `git apply` or `patch -p1` in {tree.package.parent}", err=True)
     typer.echo(json.dumps({"diff": text if fix else ""}) if as_json else text, nl=not (patch and fix))
 
 

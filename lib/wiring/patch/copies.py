@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,10 +49,9 @@ class AppliedFix:
     def start_line(self) -> str:
         """Return the start of the command line of a server with this fix."""
         variables = {**self.environment, **({"PYTHONPATH": str(self.sglang)} if self.sglang else {})}
-        words = [f"{name}={value}" for name, value in sorted(variables.items())]
-        return " ".join(
-            [*words, "python -m sglang.launch_server --speculative-draft-model-path", str(self.draft), "..."]
-        )
+        words = [f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
+        command = "python -m sglang.launch_server --speculative-draft-model-path"
+        return " ".join([*words, command, shlex.quote(str(self.draft)), "..."])
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def apply_fix(draft: Path, fix: Fix, folder: Path, layout: Layout, tree: SglangT
     a copy of the package of `tree` (default: the installed one) with changed files written and all others linked.
     `layout`: the boundaries that the draft was trained on, kept in the copy's record.
 
-    Raises WiringError: copy-inside-draft, not-our-copy, copy-not-writable, source-edit-refused. Then nothing is left.
+    Raises WiringError: copy-inside-draft, not-our-copy, copy-not-writable, source-edit-refused, copy-incomplete. Then
+    nothing is left.
     """
     check_destination(draft, folder)
     draft, folder = draft.resolve(), folder.resolve()
@@ -103,6 +104,7 @@ def apply_fix(draft: Path, fix: Fix, folder: Path, layout: Layout, tree: SglangT
         if change:
             write_json(building / MARKER, _record(draft, fix, layout))
             copy_package(change, building / "sglang")
+            _check_package(building, change)
 
     _build(folder, fill)
     if change is None:
@@ -204,6 +206,18 @@ def verify_copy(
 def config_digest(draft: Path) -> str:
     """Return the SHA-256 of the draft's config.json: equal before and after, the user's file was not written."""
     return hashlib.sha256((draft / "config.json").read_bytes()).hexdigest()
+
+
+def _check_package(folder: Path, change: Change) -> None:
+    missing = [str(one.site) for one in check_sites(find_tree(folder), change.edits) if not one.stands]
+    if missing:
+        raise WiringError(
+            "the copy of the package lacks an edit, because the file is in a linked folder",
+            code="copy-incomplete",
+            where=change.tree.package,
+            found=f"missing: {'; '.join(missing)}",
+            remedy="Replace the linked folder by a real one",
+        )
 
 
 def _copy_draft(draft: Path, fix: Fix, folder: Path, layout: Layout) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import multiprocessing
 import random
+import shlex
 import subprocess
 import sys
 import time
@@ -117,6 +118,23 @@ def test_links_and_byte_code_of_the_package(tree, tmp_path):
     assert not (copy / MODEL).is_symlink() and (copy / MODEL).read_bytes() == before + b"patched = True\n"
     assert (elsewhere / "model.py").read_bytes() == before
     assert (copy / "kernels").resolve() == elsewhere / "kernels" and not list(copy.rglob("*.pyc"))
+
+
+def test_an_edited_file_in_a_linked_folder_is_refused(draft, tree, tmp_path):
+    planned, elsewhere = fix(FixKind.SOURCE, tree), tmp_path / "models"
+    (tree.package / MODEL).parent.rename(elsewhere)
+    (tree.package / MODEL).parent.symlink_to(elsewhere)
+    before = contents(elsewhere)
+    with pytest.raises(WiringError) as error:
+        apply_fix(draft, planned, tmp_path / "fixed", TRAINED, tree)
+    assert error.value.code == "copy-incomplete" and MODEL in error.value.found
+    assert contents(elsewhere) == before and not (tmp_path / "fixed").exists()
+
+
+def test_the_start_line_quotes_its_paths(draft, tree, tmp_path):
+    made = apply_fix(draft, fix(FixKind.SOURCE, tree), tmp_path / "two words", TRAINED, tree)
+    words = shlex.split(made.start_line)
+    assert words[0] == f"PYTHONPATH={made.sglang}" and words[-2:] == [str(made.draft), "..."]
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o755, 0o444])
