@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/: cli.md from the command line, the file list in architecture.md from the docstrings.
+"""Write the generated parts of docs/: cli.md from the command line, the files in architecture.md from the docstrings.
 
 `python tools/docs.py` writes them again; a test compares them with what is committed.
 """

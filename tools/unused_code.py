@@ -20,6 +20,8 @@ NAMES = [
     "sgl_kernel*",  # the stand-in package that SGLang imports in a CPU server
     "create_module",  # called by the import system
     "exec_module",
+    "leave_*",  # called by libcst for each node of a type
+    "embedding_id",  # an entry point of pyproject.toml, which SGLang loads
     "_repr_html_",
     "__getattr__",
 ]

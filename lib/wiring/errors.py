@@ -6,8 +6,8 @@ from __future__ import annotations
 class WiringError(Exception):
     """A problem in the user's input or on the user's machine.
 
-    `code` names the problem in kebab case ("layout-not-numbers"); programs and tests compare it, so it stays the same if
-    the wording changes. `problem` is the sentence; `where` names the file, field, port or process; `expected` and
+    `code` names the problem in kebab case ("layout-not-numbers"); programs and tests compare it, so it stays the same
+    if the wording changes. `problem` is the sentence; `where` names the file, field, port or process; `expected` and
     `found` are the two sides of the mismatch; `remedy` is the next step. Empty parts are left out of the message.
     """
 

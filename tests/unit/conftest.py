@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Run torch on one thread: tiny tensors gain nothing from more, and on a busy machine threads wait for each other."""
+    """Run torch on one thread: tiny tensors gain nothing from more, and threads of a busy machine wait."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield

@@ -1,7 +1,7 @@
 """Decide whether a saved last hidden state is normed, by which interpretation predicts the text.
 
-The target's choice after position j is usually the text's token j+1. `lm_head` is applied to the stored state and to the
-state after the final norm; the one that agrees with the text significantly more often is right.
+The target's choice after position j is usually the text's token j+1. `lm_head` is applied to the stored state and to
+the state after the final norm; the one that agrees with the text significantly more often is right.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NormState:
 
 
 def decide_norm(samples: Iterable[StateSample], head: TargetHead) -> NormState:
-    """Decide on up to 16 sequences; "post" where both choices are equal throughout, since labels then do not depend on it.
+    """Decide on up to 16 sequences; "post" if both choices are equal throughout: labels then do not depend on it.
 
     Raises WiringError when the target's norm is not known, and for sequences of fewer than two tokens.
     """

@@ -6,8 +6,8 @@ unroll equals free drafting; after the first wrong proposal nothing of the round
 
 A round starts with the text known up to token p (the last one emitted) and the target's states up to p-1; its step k
 proposes token p+1+k. With a right proposals in a row it emits a+1 tokens (the last one, the target's
-own, is the bonus), and the next round starts at p+a+1. The first round starts at p = prompt_len: the first generated token comes
-from the prefill.
+own, is the bonus), and the next round starts at p+a+1. The first round starts at p = prompt_len: the first generated
+token comes from the prefill.
 
 An engine verifies all drafts of its last round and counts the right ones, even beyond the last token that it returns.
 To equal its counts, pass `tokens` with at least `steps` tokens more than were served, and `end` = the served length.

@@ -38,8 +38,8 @@ class TargetHead:
     def normed(self, sample: StateSample, rows: Tensor) -> Tensor:
         """Return rows [M, H] of the sample's last hidden state, normed for `lm_head`.
 
-        Raises WiringError when the state is not normed and the norm is unknown, when its norm state is undecided, or when
-        its width differs from the head's.
+        Raises WiringError when the state is not normed and the norm is unknown, when its norm state is undecided, or
+        when its width differs from the head's.
         """
         if rows.shape[-1] != self.weight.shape[-1]:
             raise WiringError(

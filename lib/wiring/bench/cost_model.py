@@ -1,4 +1,4 @@
-"""Cost model: speed-up = accept length x seconds of a plain step / seconds of a round, with the prefill on both sides."""
+"""Cost model: speed-up = accept length x seconds of a plain step / seconds of a round, the prefill on both sides."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def round_cost(costs: dict[int, float], steps: int) -> float:
 
 
 def chain_length(acceptance: float, steps: int) -> float:
-    """Return the accept length (bonus included) of a chain whose drafts are each right with probability `acceptance`."""
+    """Return the accept length (bonus included) of a chain whose drafts are right with probability `acceptance`."""
     return 1 + sum(acceptance**k for k in range(1, steps + 1))
 
 

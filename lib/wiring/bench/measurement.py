@@ -67,7 +67,7 @@ class Measurement(_Record):
         return tuple(sorted((t for t in self.trials if t.arm == name), key=lambda t: t.order))
 
     def baseline(self, name: str) -> tuple[Trial, ...]:
-        """Return the baseline trials: in a sequential run those of both ends, so that their mean cancels a linear drift."""
+        """Return the baseline trials: in a sequential run those of both ends, which cancels a linear drift."""
         return self.arm(name) + (self.arm(f"{name} again") if self.order == "sequential" else ())
 
 

@@ -33,6 +33,6 @@ class CopyRecord(BaseModel):
 
 
 def read_copy_record(folder: Path) -> CopyRecord | None:
-    """Read the record of the fixed copy at `folder`; None if this is no copy. Raises WiringError with file and field."""
+    """Read the record of the fixed copy at `folder`; None if it is no copy. Raises WiringError with file and field."""
     path = folder / MARKER
     return read_fields(CopyRecord, read_json(path, "the record of this copy"), path) if path.exists() else None

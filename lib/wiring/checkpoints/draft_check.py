@@ -41,7 +41,7 @@ class Stored:
 def fit_to_tensors(
     shape: Eagle3Config, stored: Stored, config: Mapping[str, Any], producer: str
 ) -> tuple[Eagle3Config, list[Finding]]:
-    """Correct `shape` where the tensors decide: slot count, biases of SpecForge and SafeAILab, norm of deeper layers."""
+    """Correct `shape` where the tensors decide: slot count, biases of SpecForge and SafeAILab, norms of deep layers."""
     tensors, findings = stored.tensors, []
     fc = tensors.get("fc.weight")
     slots, rest = divmod(fc.shape[1], shape.target_hidden_size) if fc is not None and fc.dim() == 2 else (0, 0)

@@ -112,5 +112,6 @@ def _objects(path: Path) -> WiringError:
         code="file-holds-objects",
         where=path,
         expected="tensors and plain values only",
-        remedy="If you trust it, export it to safetensors with its trainer (SpecForge: python -m specforge.export.to_hf)",
+        remedy="If you trust it, export it to safetensors with its trainer "
+        "(SpecForge: python -m specforge.export.to_hf)",
     )

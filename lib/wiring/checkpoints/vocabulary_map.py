@@ -19,8 +19,8 @@ def check_vocabulary_map(
 ) -> list[Finding]:
     """Return what is wrong with the maps of `rows` draft ids to `vocab` target ids, the most specific reason only.
 
-    d2t [rows] holds offsets, t2d [vocab] marks target ids; either may be absent. The severity is "error" if a shape or a
-    number is wrong, if a draft id has no target id of its own, or if both maps contradict each other; it is "warning"
+    d2t [rows] holds offsets, t2d [vocab] marks target ids; either may be absent. The severity is "error" if a shape or
+    a number is wrong, if a draft id has no target id of its own, or if both maps contradict each other; it is "warning"
     for a map that can be applied but that no trainer writes. `where` turns "d2t" or "t2d" into a place.
     """
     found = []

@@ -123,7 +123,7 @@ def _difference(result: AbResult, server: str) -> dict[str, Any]:
 
 
 def _print(result: AbResult) -> None:
-    from wiring.cli.case_commands import print_table
+    from wiring.cli.tables import print_table
 
     def shares(values: Any) -> str:
         return " ".join("-" if v != v else f"{v:.2f}" for v in values)

@@ -175,7 +175,7 @@ def _from_profile(name: str, wanted: dict, limit: int | None):
 
 
 def _print(result: EvaluationResult, title: str = "") -> None:
-    from wiring.cli.case_commands import print_table
+    from wiring.cli.tables import print_table
 
     report = result.report
     rows = [

@@ -16,6 +16,7 @@ from wiring.cli.lint_command import LINT_EXAMPLES, lint
 from wiring.cli.patch_command import app as patch
 from wiring.cli.read_log_command import READ_LOG_EXAMPLES, read_log
 from wiring.cli.search_command import SEARCH_EXAMPLES, search
+from wiring.cli.tables import print_table
 
 ProfileArgument = Annotated[str, typer.Argument(help="A profile: a YAML file, or a name in data/profiles.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
@@ -133,16 +134,3 @@ def _print_arms(case, measured, names: Sequence[str], as_json: bool) -> None:
     rows = [(a.arm, f"{a.tok_per_s:.1f}", f"{a.speedup:.2f}", length) for a, length in zip(arms, accept, strict=True)]
     print_table("Throughput", ("arm", "tok/s", "speed-up", "accept length"), rows)
     typer.echo(f"Same text in all arms: {'yes' if same else 'NO'}. {measured.rate_rule}; {ACCEPT_RULE}.")
-
-
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on stdout."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for heading in headings:
-        table.add_column(heading)
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console().print(table)

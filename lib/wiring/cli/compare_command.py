@@ -71,7 +71,7 @@ def _read(case: str, run_root: Path) -> Run:
 
 
 def _print(comparison: Comparison) -> None:
-    from wiring.cli.case_commands import print_table
+    from wiring.cli.tables import print_table
 
     named = (comparison.a, comparison.b)
     if comparison.differences:

@@ -188,7 +188,7 @@ def _ids(text: str) -> tuple[int, ...]:
 def _print(result: LintResult) -> None:
     from rich.markup import escape
 
-    from wiring.cli.case_commands import print_table
+    from wiring.cli.tables import print_table
     from wiring.engines.faults import FAULTS
     from wiring.layers import Phase
 

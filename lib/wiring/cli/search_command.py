@@ -57,7 +57,7 @@ def search(
 
 
 def _print(result: SearchResult) -> None:
-    from wiring.cli.case_commands import print_table
+    from wiring.cli.tables import print_table
     from wiring.layout_search.layout_losses import TEMPERATURE
 
     print_table(

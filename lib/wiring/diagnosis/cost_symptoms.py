@@ -15,8 +15,8 @@ from wiring.diagnosis.symptom_table import Symptom, decide
 from wiring.logs.evidence import AcceptanceRecord, Evidence, SpeedRecord, Value
 
 # A draft step runs one layer and the head, under a tenth of a plain step on targets of some 30 layers; the same again
-# is allowed for verifying one more token. Beyond some ten requests verify is bound by arithmetic instead of memory, and an
-# expensive round is not a fault.
+# is allowed for verifying one more token. Beyond some ten requests verify is bound by arithmetic instead of memory, and
+# an expensive round is not a fault.
 STEP_SHARE = 0.2
 TOLERANCE = 1.15
 BATCH = 8

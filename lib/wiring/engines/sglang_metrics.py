@@ -39,7 +39,7 @@ class RateRule:
     def per_round(self, steps: int | None, draft_tokens: int | None, topk: int | None = None) -> int | None:
         """Return the tokens per round in the denominator; None if unknown.
 
-        `draft_tokens` includes the root, as in SGLang; without it a chain of `steps` is assumed, unless `topk` is above 1.
+        `draft_tokens` includes the root, as in SGLang; without it a chain of `steps` is assumed if `topk` is 1.
         """
         if self.per == "(steps + 1)":
             return None if steps is None else steps + 1
@@ -71,7 +71,7 @@ def prints_quantization(version: str) -> bool:
 
 @dataclass(frozen=True)
 class MetaCounts:
-    """Names in `meta_info` from release `since` on. All count drafts only; the histogram is indexed by accepted drafts."""
+    """Names in `meta_info` from release `since` on. All count drafts only; accepted drafts index the histogram."""
 
     since: str
     accepted: str

@@ -202,7 +202,7 @@ def _never_starts(case: _Case, ids: tuple[int, ...] | None) -> bool:
 
 
 def _captured(case: _Case, ids: tuple[int, ...] | None, marked: tuple[int, ...] = ()) -> Answer:
-    """Return what a forward feeds with layers set from these ids (None: the default) and with layers `marked` before."""
+    """Return what a forward feeds with layers set from these ids (None: the default) and layers `marked` before."""
     layers, notes = _layers(case, ids)
     rule, num_layers = case.rule, case.target.num_layers
     if case.plugin and EMBEDDING_ID in (ids or ()) and rule.ids is Ids.FIRST_IS_ONE and layers[0] == 1:

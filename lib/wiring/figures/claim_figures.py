@@ -1,4 +1,4 @@
-"""One figure for each claim of the notebooks: functions from results to plotly figures, counting rule in the caption."""
+"""One figure for each claim of the notebooks: functions from results to plotly figures with counting rule."""
 
 from __future__ import annotations
 
@@ -229,8 +229,8 @@ def acceptance(series: Mapping[str, Sequence[float]]) -> go.Figure:
     fig.update_xaxes(dtick=1)
     return captioned(
         fig,
-        "Solid lines: measured in the server; dashed: predicted without it. A round is one verify step; its bonus token "
-        "is not counted, and a position counts only if all positions before it were accepted.",
+        "Solid lines: measured in the server; dashed: predicted without it. A round is one verify step; its bonus "
+        "token is not counted, and a position counts only if all positions before it were accepted.",
     )
 
 

@@ -102,8 +102,8 @@ def fault_ranking(verdict: Diagnosis, rows: int = 8) -> go.Figure:
     fig.update_yaxes(autorange="reversed", automargin=True)
     return captioned(
         fig,
-        f"One bit: twice as likely with the fault as without it. Dotted: {NAMED:g} bits; a fault above it is named if it "
-        "exceeds every other explanation of the same symptoms.",
+        f"One bit: twice as likely with the fault as without it. Dotted: {NAMED:g} bits; a fault above it is named if "
+        "it exceeds every other explanation of the same symptoms.",
     )
 
 

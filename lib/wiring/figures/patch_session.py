@@ -86,7 +86,8 @@ class PatchSession:
         check_destination(self.case.profile.draft, goal)
         paths = [goal / "draft", goal / "sglang"] if fix.edits else [goal]
         listed = "\n".join(f"  {path}" for path in paths)
-        return f"This writes outside the run folder:\n{listed}\nUndo removes the copies. The originals do not change. Go on?"
+        copied = f"This writes outside the run folder:\n{listed}\n"
+        return f"{copied}Undo removes the copies. The originals do not change. Go on?"
 
     def apply(self, form: FixKind, folder: str = "") -> None:
         """Write the fixed copy of the draft, and for the source form a patched copy of SGLang.

@@ -64,7 +64,8 @@ def area(color: str, alpha: float = 0.3) -> dict:
 
 def interval(values: Iterable[float], lows: Iterable[float], highs: Iterable[float], **style: Any) -> dict:
     """Return an asymmetric error bar from `lows` to `highs` around `values`."""
-    above, below = zip(*((high - value, value - low) for value, low, high in zip(values, lows, highs, strict=True)))
+    sides = [(high - value, value - low) for value, low, high in zip(values, lows, highs, strict=True)]
+    above, below = zip(*sides, strict=True)
     return dict(type="data", symmetric=False, array=list(above), arrayminus=list(below), **style)
 
 

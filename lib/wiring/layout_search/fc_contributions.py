@@ -39,7 +39,7 @@ class SlotContributions:
             self._squares = torch.empty(boundaries, documents, rows, device=device) if config.norm_before_fc else None
 
     def outputs(self, layouts: Sequence[Layout] | Tensor, documents: int, rows: int) -> Tensor:
-        """Return outputs of `fc` [B, documents, rows, draft H] of layouts [B, n] on the first rows of the first documents."""
+        """Return outputs of `fc` [B, documents, rows, draft H] of layouts [B, n] on the first documents and rows."""
         layouts = torch.as_tensor(layouts, dtype=torch.int64)
         if not self.separable:
             chosen = self.states[:, :documents, :rows][layouts]  # [B, n, D, T, H]

@@ -129,8 +129,8 @@ class AccuracyRecord(Record):
 
     `depth` counts from 0. `conditional`: only rows whose earlier depths were correct. `control`: how the input was
     corrupted ("" not at all, "shifted +1", "permuted", "other_sequence", "zeroed", "layout 3,31,59"). `text`:
-    "training" (a sample of the trainer's set), "held_out" (same distribution, not trained on), "served" (the server's traffic),
-    "other". `claimed`: the trainer's figure, not measured here.
+    "training" (a sample of the trainer's set), "held_out" (same distribution, not trained on), "served" (the server's
+    traffic), "other". `claimed`: the trainer's figure, not measured here.
     """
 
     side: Literal["T", "S"]

@@ -23,7 +23,7 @@ _ACTIVATIONS = {
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm with a learned weight, computed in float32 or wider; the weight is applied after the cast."""
+    """Root mean square norm with a learned weight, computed in float32 or wider; the weight applies after the cast."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -41,7 +41,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Projections of one layer's attention; the input of the first layer is the embedding concatenated with the state."""
+    """Projections of one layer's attention; the first layer's input is the embedding concatenated with the state."""
 
     def __init__(self, c: Eagle3Config, reads: int):
         super().__init__()

@@ -29,8 +29,8 @@ __all__ = ["Eagle3Config", "Eagle3Draft"]
 class Eagle3Draft(nn.Module):
     """A draft head over `config.num_slots` target states. Parameter names are the canonical tensor names.
 
-    `embedding` [V, H] is that of the target or of the draft, and is not trained. `target_ids` [Vd] maps draft ids to target
-    ids.
+    `embedding` [V, H] is that of the target or of the draft, and is not trained. `target_ids` [Vd] maps draft ids to
+    target ids.
     """
 
     embedding: Tensor
@@ -74,8 +74,8 @@ class Eagle3Draft(nn.Module):
     ) -> Eagle3Draft:
         """Build a draft for evaluation (no gradients) from a checkpoint.
 
-        `embedding` [V, H] and `head` [V, H] are the target's, used where the draft shares them by its producer's rule (see
-        `wiring.checkpoints.draft_config`); otherwise, and where they are None, those of the file are used. Raises
+        `embedding` [V, H] and `head` [V, H] are the target's, used where the draft shares them by its producer's rule
+        (see `wiring.checkpoints.draft_config`); otherwise, and where they are None, those of the file are used. Raises
         WiringError when one of them is missing or does not fit the draft's config, or the checkpoint lacks a tensor.
         """
         shape, tensors = checkpoint.shape, dict(checkpoint.tensors)
@@ -159,8 +159,8 @@ class Eagle3Draft(nn.Module):
         """Yield the teacher-forced logits [B, N-1, Vd] of each step; row t of step k predicts x_{t+2+k}.
 
         tokens [B, N] int64, states [B, N, n, H]; shorter sequences are padded on the right with any valid token and
-        finite states (attention is causal). Rows t > N-2-k of step k have no token x_{t+1+k} in the text and get the
-        last one: the caller masks their logits, as it masks padding. Raises WiringError when the states do not fit `fc`.
+        finite states (attention is causal). Rows t > N-2-k of step k have no token x_{t+1+k} in the text and get
+        the last one: the caller masks their logits, as it masks padding. Raises WiringError when the states do not fit `fc`.
         """
         return (self.logits(rows) for rows in self.hidden_steps(tokens, states, steps))
 

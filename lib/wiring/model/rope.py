@@ -46,7 +46,7 @@ def depends_on_length(rope: Rope) -> bool:
 
 
 def frequencies(rope: Rope, head_dim: int, length: int = 0) -> Tensor:
-    """Return the angle per position of each pair of channels [D/2] float32, without divided positions (see `cosines`)."""
+    """Return the angle per position of each channel pair [D/2] float32, without divided positions (see `cosines`)."""
     if rope.type == "dynamic":
         return _plain(_dynamic_base(rope, head_dim, length), head_dim)
     inverse = _plain(rope.theta, head_dim)

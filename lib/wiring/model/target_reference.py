@@ -51,8 +51,8 @@ class ReferenceTarget:
     def load(cls, folder: str | Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> ReferenceTarget:
         """Load a Hugging Face folder from disk (never the network, never its own code).
 
-        Raises WiringError when transformers cannot load it, or weights are missing or of another shape, which transformers
-        would fill with random numbers.
+        Raises WiringError when transformers cannot load it, or weights are missing or of another shape, which
+        transformers would fill with random numbers.
         """
         declare_torchvision_operators()
         from transformers import AutoModelForCausalLM

@@ -10,8 +10,8 @@ NARROW = 512  # hidden size up to which one thread is at least as fast as two
 def limit_threads_for_small_model(hidden_size: int) -> None:
     """Let torch use one thread in this process for a model up to `NARROW` wide, unless OMP_NUM_THREADS is set.
 
-    Products this small gain nothing from a second thread, and on a busy machine the threads wait for each other at every
-    product: minutes instead of seconds.
+    Products this small gain nothing from a second thread, and on a busy machine the threads wait for each other at
+    every product: minutes instead of seconds.
     """
     import torch
 

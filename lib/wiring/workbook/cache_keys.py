@@ -1,7 +1,7 @@
 """Cache keys of notebooks: digests over everything that a result depends on, and the done-marker.
 
-A notebook's key covers its code cells and their tags, its parameters, the keys and artefacts of the notebooks before it,
-the sources of the package, the input data and the versions of installed packages. The marker `NN.done.json` is written
+A notebook's key covers its code cells and their tags, its parameters, the keys and artefacts of the notebooks before
+it, the sources of the package, the input data and the versions of installed packages. The marker `NN.done.json` is written
 after the notebook has run and its artefact was found valid.
 """
 
@@ -39,7 +39,7 @@ def file_digest(path: Path) -> str:
 
 
 def tree_digest(folder: Path, suffixes: tuple[str, ...] = ()) -> str:
-    """Return the SHA-256 of relative names and contents of all files under `folder` (with one of `suffixes`, if given)."""
+    """Return the SHA-256 of names and contents of all files under `folder` (with one of `suffixes`, if given)."""
     files = [
         path
         for path in sorted(folder.rglob("*"))
@@ -110,7 +110,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def notebook_key(notebook, parameters: Mapping[str, object], upstream: str, surroundings: object) -> str:
-    """Return the key of a notebook (an nbformat node): its code, parameters, `upstream` (the step before), environment."""
+    """Return the key of a notebook (an nbformat node): its code, parameters, `upstream` (step before), surroundings."""
     code = [[cell.source, sorted(cell.metadata.get("tags", []))] for cell in notebook.cells if cell.cell_type == "code"]
     return digest([code, dict(parameters), upstream, surroundings])
 

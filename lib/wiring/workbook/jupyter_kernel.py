@@ -1,4 +1,4 @@
-"""`python -m wiring.workbook.jupyter_kernel [--gpu]`: register this environment as a Jupyter kernel, in itself and nowhere else.
+"""`python -m wiring.workbook.jupyter_kernel [--gpu]`: register this environment as a Jupyter kernel.
 
 The committed notebooks name the kernel "python3": papermill, nbval and every other Jupyter find it, and in the Lab of
 this environment it is this environment's Python. The kernel "wiring" is the same Python under a name of its own, for a

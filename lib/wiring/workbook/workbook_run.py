@@ -36,8 +36,8 @@ def run_workbook(
 ) -> RunResult:
     """Run the five notebooks on a profile (a name or a YAML file), then write summary.json and report.html.
 
-    Raises WiringError as `run_notebooks` does, for an invalid profile, for one that this machine cannot serve, and for a
-    draft that does not fit the target.
+    Raises WiringError as `run_notebooks` does, for an invalid profile, for one that this machine cannot serve, and for
+    a draft that does not fit the target.
     """
     from wiring.server.preflight import preflight
     from wiring.workbook.case import validate_artefact

@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.releases, pytest.mark.timeout(1800)]
 RELEASES = (
     os.environ.get("WIRING_RELEASES")
     or (
-        "0.4.6 0.4.9 0.5.4.post1 0.5.4.post2 0.5.6.post2 0.5.7 0.5.9 0.5.10.post1 0.5.11 0.5.12.post1 0.5.13 0.5.13.post1 "
-        "0.5.14 0.5.16 0.5.17 0.5.20 0.5.21 0.5.23"
+        "0.4.6 0.4.9 0.5.4.post1 0.5.4.post2 0.5.6.post2 0.5.7 0.5.9 0.5.10.post1 0.5.11 0.5.12.post1 0.5.13 "
+        "0.5.13.post1 0.5.14 0.5.16 0.5.17 0.5.20 0.5.21 0.5.23"
     )
 ).split()
 LAYERS = (61, 36, 24)

@@ -1,7 +1,7 @@
 """Make the texts and the drafts of tests/unit/diagnosis/injection/material.
 
     python tests/unit/diagnosis/injection/make_material.py texts      # texts.json: ids only, written by the target
-    python tests/unit/diagnosis/injection/make_material.py drafts     # one folder per draft; --again: also existing ones
+    python tests/unit/diagnosis/injection/make_material.py drafts     # one folder per draft; --again: existing ones too
 
 Texts: "greedy": the shipped prompts, cut to one length, at temperature 0. "warm T": the same, sampled at temperature T.
 "random": prompts of random ids. "looping": prompts of one repeated word, which the target continues.
@@ -103,8 +103,9 @@ def make_drafts(again: bool) -> None:
         chosen = [i for i, d in enumerate(documents) if recipe.kind in (None, d.kind)][: recipe.documents]
         settings = DraftTraining(len(chosen), LENGTH, recipe.steps, batch=16, unroll=recipe.unroll)
         part = select(seen, chosen)
-        on_step = (lambda losses: lambda _step, loss: losses.append(loss))(losses)
-        draft = train_draft(part, target.embedding, sizes, draft_sizes, settings, SEED, on_step)
+        draft = train_draft(
+            part, target.embedding, sizes, draft_sizes, settings, SEED, lambda _step, loss, to=losses: to.append(loss)
+        )
         write_draft(draft, MATERIAL / name, sizes, draft_sizes)
         config = json.loads((MATERIAL / name / "config.json").read_text())
         config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = list(TRAINED_LAYOUT)

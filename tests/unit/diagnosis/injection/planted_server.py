@@ -87,7 +87,7 @@ class Server:
     "own" (they stay as drafted) or "rejected" (rejected rows stay as well). `accepts_all`: verify compares nothing.
     `round_price`: plain steps that a round costs, by steps.
     `asked` and `resolved` are speculation arguments. `benchmark` says how it is measured, `hot` at which temperature
-    beside 0. `trained`: the boundaries that the draft was trained on; `trained_on`: the document kind that it was trained on.
+    beside 0. `trained`: the boundaries that the draft was trained on; `trained_on`: the document kind of its training.
     """
 
     draft: Path

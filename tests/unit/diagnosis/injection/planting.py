@@ -29,7 +29,7 @@ class Ground:
         tensors: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda t: t,
         ids: tuple[int, ...] | None = None,
     ) -> Server:
-        """The server with a changed copy of its checkpoint. Folders are numbered, because a name would reveal the fault."""
+        """Return the server with a changed copy of its checkpoint; folder names must not reveal the fault."""
         to = self.folder / f"draft-{len(list(self.folder.iterdir())):03}"
         shutil.copytree(server.draft, to)
         told = json.loads((to / "config.json").read_text()) | dict(config or {})
