@@ -106,7 +106,7 @@ lint: setup ## ruff, ruff format, pyright, the order of rooms (import-linter) an
 	$(PY) -m ruff check lib tests tools conftest.py || status=1
 	$(PY) -m ruff format --check lib tests tools conftest.py || status=1
 	PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT=1 $(PY) -m pyright || status=1
-	.venv/bin/lint-imports || status=1
+	$(PY) .venv/bin/lint-imports || status=1
 	$(PY) tools/unused_code.py || status=1
 	exit $$status
 

@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent
 # Helper modules of one folder are imported by tests of others.
 HELPERS = (
     "unit/accuracy unit/bench unit/capture unit/checkpoints unit/diagnosis unit/diagnosis/injection unit/figures"
-    " unit/layout_search unit/lint unit/logs unit/model unit/patch unit/server server"
+    " unit/layout_search unit/lint unit/logs unit/model unit/notebooks unit/patch unit/server server"
     " external/browser external/benchmarks external/peers external/releases"
 ).split()
 sys.path[:0] = [str(TESTS / folder) for folder in HELPERS]

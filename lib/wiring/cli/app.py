@@ -196,7 +196,7 @@ def _main() -> None:
     except SystemExit as ended:
         usage = getattr(ended.__context__, "format_message", None)  # typer's own errors: an option that is not there
         if ended.code == 2 and usage is not None:
-            _tell_programs(WiringError(usage().rstrip("."), remedy="See --help"))
+            _tell_programs(WiringError(usage().rstrip("."), code="usage", remedy="See --help"))
         if ended.code == 130:  # typer ends so on Ctrl-C, in silence
             print(
                 "wiring: interrupted; `wiring run` and `resume` go on where they stopped, others begin again.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fcntl
 import hashlib
 import json
 import os
@@ -127,10 +128,12 @@ def applied_fix(
 
 def remove_copy(folder: Path) -> None:
     """Remove what `apply_fix` wrote. Raises WiringError (not-our-copy) for any other folder, which stays untouched."""
-    if not _is_ours(folder, "Name the folder of a fixed copy"):
-        raise _not_ours(folder, "Name the folder of a fixed copy")
+    folder, remedy = folder.resolve(), "Name the folder of a fixed copy"
     try:
-        _remove(folder.resolve())
+        with _locked(folder.parent):
+            if not _is_ours(folder, remedy):
+                raise _not_ours(folder, remedy)
+            _remove(folder)
     except OSError as error:
         raise WiringError(
             "the fixed copy cannot be removed", code="copy-not-removable", where=folder, found=error.strerror or error
@@ -147,7 +150,9 @@ def check_destination(draft: Path, folder: Path) -> None:
             where=folder,
             remedy="Choose another folder",
         )
-    _is_ours(folder, "Choose a folder that does not exist yet")
+    if destination.parent.is_dir():
+        with _locked(destination.parent):
+            _is_ours(folder, "Choose a folder that does not exist yet")
 
 
 def copy_package(change: Change, package: Path) -> None:
@@ -252,12 +257,15 @@ def _build(folder: Path, fill: Callable[[Path], None]) -> None:
     """Fill a folder beside `folder` and put it in place at once; a killed call leaves the old copy, or none."""
     building = _beside(folder, "new")
     try:
-        shutil.rmtree(building, ignore_errors=True)
-        building.mkdir(parents=True)
-        fill(building)
-        if folder.exists():
-            _remove(folder)
-        building.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.parent):
+            for leftover in (building, _beside(folder, "old")):  # of a call that was killed
+                shutil.rmtree(leftover, ignore_errors=True)
+            building.mkdir()
+            fill(building)
+            if _is_ours(folder, "Choose a folder that does not exist yet"):
+                _remove(folder)
+            building.rename(folder)
     except OSError as error:
         raise WiringError(
             "the fixed copy cannot be written", code="copy-not-writable", where=folder, found=error.strerror or error
@@ -271,6 +279,17 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(leaving, ignore_errors=True)
     folder.rename(leaving)  # first, so that an interrupted removal never leaves files without their record
     shutil.rmtree(leaving)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time change the copies in `folder`."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _beside(folder: Path, what: str) -> Path:

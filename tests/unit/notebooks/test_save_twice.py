@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wiring.figures.save_reference import save_reference
-from wiring.workbook.hygiene import problems
+from hygiene import problems
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 

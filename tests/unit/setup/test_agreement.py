@@ -188,6 +188,8 @@ def test_ci_runs_the_tests_and_passes_their_status_on(copy, tmp_path, status):
         [copy / ".ci" / "run"], cwd=tmp_path, env={**clean, "ENDS_WITH": str(status)}, capture_output=True, text=True
     )
     assert (ran.returncode == 0) == (status == 0)
+    if status:
+        return
     side_by_side, servers, *_ = [line.split("|") for line in ran.stdout.strip().splitlines() if "|pytest|" in line]
     own = ("live", "peers", "benchmark", "variants", "long", "layouts", "releases", "browser")
     kept_out = " and ".join(f"not {marker}" for marker in own)

@@ -141,9 +141,9 @@ def test_unknown_run_is_told_with_those_that_there_are(call, asked, tmp_path):
     call("run")
     status, _, err = call("report", "other", "--runs", tmp_path / "runs")
     assert status == 2
-    assert "there is no such run (expected one of: toy). `make run` makes one" in err
+    assert "no such run" in err and "one of: toy" in err
     status, _, err = call("report", "toy", "--runs", tmp_path / "runs")
-    assert status == 2 and "not come to its end" in err and "no 01_throughput, " in err and "`wiring resume toy`" in err
+    assert status == 2 and "no 01_throughput, " in err and "`wiring resume toy`" in err
 
 
 @pytest.fixture
@@ -209,28 +209,22 @@ def test_clean_wants_to_know_which(call, runs):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words, code",
     [
-        (("lint", "--draft", "nowhere"), "missing"),
-        (("lint",), "--draft"),  # typer's own error
-        (("search", "--draft", "nowhere", "--target", "nowhere"), "say what to search on"),
-        (("patch", "plan", "--sglang", "nowhere"), "no such folder"),
-        (("patch", "apply", "--layout", "0,3,31"), "belong together"),
-        (
-            (
-                "patch",
-                "apply",
-            ),
-            "never written",
-        ),
-        (("patch", "undo", "--out", "."), "not a cured copy"),
-        (("patch", "apply", "--no-such-option"), "No such option"),
+        (("lint", "--draft", "nowhere"), None),
+        (("lint",), "usage"),  # typer's own error
+        (("search", "--draft", "nowhere", "--target", "nowhere"), None),
+        (("patch", "plan", "--sglang", "nowhere"), "sglang-not-found"),
+        (("patch", "apply", "--layout", "0,3,31"), "options-belong-together"),
+        (("patch", "apply"), "out-missing"),
+        (("patch", "undo", "--out", "."), "not-our-copy"),
+        (("patch", "apply", "--no-such-option"), "usage"),
     ],
 )
-def test_a_problem_is_told_to_programs_too(call, words, message):
+def test_a_problem_is_reported_to_programs_too(call, words, code):
     status, out, err = call(*words, "--json")
-    told = json.loads(out)["error"]
-    assert status == 2 and message in told["message"]
-    assert set(told) == {"message", "problem", "where", "expected", "found", "remedy"}
-    assert message in " ".join(err.replace("│", " ").split())
+    error = json.loads(out)["error"]
+    assert status == 2 and set(error) == {"message", "code", "problem", "where", "expected", "found", "remedy"}
+    assert error["code"] == code or (code is None and error["code"])
+    assert error["problem"].split()[0] in err
     assert call(*words)[:2] == (2, "")  # without --json nobody parses stdout
