@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import nbformat
 import pytest
+from hygiene import problems
 from nbformat.v4 import new_code_cell, new_notebook
 
 from wiring.errors import WiringError
 from wiring.figures.save_reference import main, save_reference
-from hygiene import problems
 
 FIGURE = "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[rows, 2]))"
 WIDGET = "import ipywidgets\nipywidgets.IntSlider(rows)"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from hygiene import problems
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from hygiene import problems
 from wiring.workbook.run_notebooks import WORKBOOK
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))

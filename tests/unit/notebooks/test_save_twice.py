@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hygiene import problems
 
 from wiring.figures.save_reference import save_reference
-from hygiene import problems
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 
