@@ -261,17 +261,18 @@ def _build(folder: Path, fill: Callable[[Path], None]) -> None:
         with _locked(folder.parent):
             for leftover in (building, _beside(folder, "old")):  # of a call that was killed
                 shutil.rmtree(leftover, ignore_errors=True)
-            building.mkdir()
-            fill(building)
-            if _is_ours(folder, "Choose a folder that does not exist yet"):
-                _remove(folder)
-            building.rename(folder)
+            try:
+                building.mkdir()
+                fill(building)
+                if _is_ours(folder, "Choose a folder that does not exist yet"):
+                    _remove(folder)
+                building.rename(folder)
+            finally:
+                shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
         raise WiringError(
             "the fixed copy cannot be written", code="copy-not-writable", where=folder, found=error.strerror or error
         ) from error
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
 
 
 def _remove(folder: Path) -> None:
