@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from wiring.engines.served_layout import Severity
 
@@ -21,6 +22,10 @@ class Finding:
     where: str
     evidence: str
     remedy: str = ""
+
+    def relative_to(self, folder: Path) -> Finding:
+        """Return the finding with its place relative to `folder`, without paths of this machine."""
+        return replace(self, where=self.where.replace(f"{folder}/", ""))
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.evidence}"

@@ -13,6 +13,7 @@ from wiring.bench.measurement import Machine
 from wiring.bench.speedup_breakdown import BreakdownStep
 from wiring.capture.matching import SlotMatch
 from wiring.capture.served_accuracy import PairedDepth
+from wiring.checkpoints.file_findings import Finding
 from wiring.diagnosis.verdict import Verdict
 from wiring.server.arguments import ArgumentRow
 from wiring.workbook.check import Claim
@@ -81,7 +82,8 @@ class LayoutSearch(Artefact):
 class LayoutDiff(Concluding):
     """Notebook 03: the trained layout against the served one, by rule, by capture and by the draft's own weights.
 
-    `slots` and `kinds` (numbers of fault kinds) by phase; `conclusion` is the finding in a sentence.
+    `slots` and `kinds` (fault numbers) are by phase; `lint_findings` are those of `wiring lint` on draft and target;
+    `conclusion` is the finding in a sentence.
     """
 
     trained: tuple[int, ...]
@@ -94,6 +96,7 @@ class LayoutDiff(Concluding):
     serving: tuple[PairedDepth, ...]
     serving_rule: str
     conclusion: str
+    lint_findings: tuple[Finding, ...] = ()
 
 
 class CureRow(Artefact):

@@ -17,6 +17,7 @@ from wiring.logs.evidence import (
     ArgumentRecord,
     Evidence,
     FactRecord,
+    LintRecord,
     Record,
     Setting,
     SlotRecord,
@@ -94,6 +95,7 @@ def evidence_as_served(
     return Evidence(
         name=name,
         setting=_setting(arms, layout, steps),
+        lint=_lint(layout),
         arguments=_arguments(throughput),
         accuracy=(*_training(accuracy), *_serving(layout, served=True)),
         slots=_slots(layout.slots, layout.trained, "03_layout") if layout is not None else (),
@@ -131,6 +133,20 @@ def evidence_of_cured(
         acceptance=_acceptance(rebenchmark.cured, len(replayed) or None, "05_rebenchmark, cured"),
         speed=_speed(rebenchmark.plain, rebenchmark.cured, "05_rebenchmark"),
         facts=_facts(None, rebenchmark),
+    )
+
+
+def _lint(layout: LayoutDiff | None) -> tuple[LintRecord, ...]:
+    """Return notebook 03's lint findings; those of a check without a fault number are notes."""
+    return tuple(
+        LintRecord(
+            source="03_layout, lint",
+            kind=one.kind if isinstance(one.kind, int) else 0,
+            severity=one.severity if isinstance(one.kind, int) and one.kind else "note",
+            where=one.where,
+            evidence=one.evidence,
+        )
+        for one in (layout.lint_findings if layout is not None else ())
     )
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 
+from wiring.checkpoints.file_findings import Finding
 from wiring.diagnosis.verdict import diagnose
 from wiring.errors import WiringError
+from wiring.workbook.artefacts import LayoutDiff
 from wiring.workbook.case import RECORDED
 from wiring.workbook.gather_evidence import evidence_as_served, evidence_of_run
 
@@ -50,6 +52,21 @@ def test_a_run_that_is_not_finished_gives_what_it_has(run):
     (run / "01_throughput.json").unlink()
     with pytest.raises(WiringError, match="measured nothing"):
         evidence_of_run(run)
+
+
+def test_lint_findings_of_notebook_03_change_the_verdict(five):
+    """The same run without its lint findings: fault 3, which nothing else shows here, loses its support."""
+    finding = Finding(3, "error", "draft/config.json", "fc takes 3 states, 2 ids are given", "Name three ids")
+    scores = []
+    for findings in ((finding,), ()):
+        layout = five["03_layout"].model_copy(update={"lint_findings": findings})
+        layout = LayoutDiff.model_validate_json(layout.model_dump_json())
+        evidence = evidence_as_served(throughput=five["01_throughput"], layout=layout)
+        assert [(one.kind, one.severity, one.where) for one in evidence.lint] == [
+            (one.kind, one.severity, one.where) for one in findings
+        ]
+        scores.append({one.fault: one.score for one in diagnose(evidence).ranking}.get(3, 0.0))
+    assert scores[0] > scores[1]
 
 
 def test_a_throughput_alone_is_enough_to_begin(five):
