@@ -73,11 +73,11 @@ def classify_layout(trained: Iterable[int], served: Iterable[int], num_layers: i
 
     COUNT_OR_ORDER: another number of slots, or the trained boundaries in another order.
     OFF_BY_ONE: every slot that differs holds the boundary next to its trained one, all on the same side. Slots that
-    hold their trained boundary do not count against it: no numbering puts a boundary below the embedding or above the last
-    layer, and engines accept the embedding under an id of its own, so trained (0, 3, 31) served as (0, 4, 32) is off by
-    one. The exception is the default layers of a target with `num_layers` layers (0: unknown): if they are served and
-    some slots agree, the engine ignored the draft's ids and these slots agree by chance (trained (1, 21, 40), served
-    (2, 21, 40), 43 layers), which is OTHER_BOUNDARIES.
+    hold their trained boundary do not count against it: no numbering puts a boundary below the embedding or above the
+    last layer, and engines accept the embedding under an id of its own, so trained (0, 3, 31) served as (0, 4, 32) is
+    off by one. The exception is the default layers of a target with `num_layers` layers (0: unknown): if they are
+    served and some slots agree, the engine ignored the draft's ids and these slots agree by chance (trained
+    (1, 21, 40), served (2, 21, 40), 43 layers), which is OTHER_BOUNDARIES.
     OTHER_BOUNDARIES: everything else.
     """
     trained, served = tuple(trained), tuple(served)

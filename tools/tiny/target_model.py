@@ -117,6 +117,8 @@ def expert_layer(
 class StackedTarget(nn.Module):
     """The tiny target; parameters are stacked: [layers, out, in], experts [moe_layers, experts, out, in]."""
 
+    rotations: Tensor
+
     def __init__(self, sizes: TargetSizes, seed: int = 0):
         super().__init__()
         self.sizes = sizes

@@ -60,7 +60,7 @@ def evaluate(
     trainer_batch: int = 1,
     control_sequences: int | None = None,
     outside_sequences: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> dict[str, AccuracyReport]:
     """Measure draft steps 0..depths-1 on saved states by a counting rule, once for each control, in one pass.
 

@@ -71,7 +71,7 @@ def measure(
     batch: int = 8,
     trainer_batch: int = 1,
     control_sequences: int | None = 64,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> EvaluationResult:
     """Evaluate an opened draft under `layout` (default: the opened choice) with every control that applies.
 

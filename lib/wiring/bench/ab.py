@@ -137,17 +137,17 @@ def run_ab(
     one_server = {"batch": (1, batch), "temperature": (0.0, temperature)}
     values = _resolved_values(chosen, client, other) if other else one_server.get(chosen.name, (False, True))
     pairs = list(_answers(chosen, servers, prompts, values, new_tokens, keep_cache, progress))
-    groups = [[from_meta(pair[side].meta, pair[side].prompt) for pair in pairs] for side in (0, 1)]
+    sides = [[from_meta(pair[side].meta, pair[side].prompt) for pair in pairs] for side in (0, 1)]
     notes = _cache_notes(pairs) if chosen.name == "flush" else []
     if chosen.name == "first-round":
-        groups[0] = [_without(whole, first) for whole, first in zip(*groups, strict=True)]
+        sides[0] = [_without(whole, first) for whole, first in zip(*sides, strict=True)]
         notes.append("first rounds differ from later ones on a healthy server too: compare with short prompts")
-    difference = compare(*groups)
+    difference = compare(sides[0], sides[1])
     labels = [f"{chosen.condition} {value}" for value in values] if other else (chosen.a, chosen.b)
     a, b = (
         Group(
             labels[side],
-            split_row(groups[side], chosen.condition, values[side], steps),
+            split_row(sides[side], chosen.condition, values[side], steps),
             median(len(pair[side].output_ids) / pair[side].seconds for pair in pairs),
         )
         for side in (0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import mean, median
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -46,7 +47,7 @@ def summarize(trials: Sequence[Trial], baseline: Sequence[Trial], steps: int) ->
     rates = [len(t.output_ids) / t.seconds for t in trials]
     ratios = paired_ratios(trials, baseline)
     decode = [t.seconds - t.prefill_s for t in trials]
-    figures = dict(
+    figures: dict[str, Any] = dict(
         arm=trials[0].arm,
         requests=len(trials),
         tok_per_s=median(rates),

@@ -22,8 +22,11 @@ from wiring.errors import WiringError
 class BenchmarkServer(Protocol):
     """A server with a client, whose `read_only` is set where the server has other users, and a wait for readiness."""
 
-    client: Any
-    ready: Callable[[], None]
+    @property
+    def client(self) -> Any: ...
+
+    @property
+    def ready(self) -> Callable[[], None]: ...
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ def measure(
     """Send `prompts` x `repeats` requests of `new_tokens` tokens to every arm, one request at a time.
 
     The first arm is the baseline; it runs again at the end on the first `closing_prompts` prompts. `watch(name,
-    server)` is called once per server after its warm-up. The prefix cache of a server that is not `read_only` is emptied before
-    each request, so every request includes its whole prefill.
+    server)` is called once per server after its warm-up. The prefix cache of a server that is not `read_only` is
+    emptied before each request, so every request includes its whole prefill.
     Raises WiringError when a server returns another number of tokens than asked for.
     """
     order = count()

@@ -96,7 +96,8 @@ def measured_round_cost(trials: Iterable[Trial], plain: Iterable[Trial], steps: 
     error = None
     if len(ratios) > 2:
         # The variance of a median is pi / 2 times that of a mean.
-        error = float((np.pi / 2 / len(ratios)) ** 0.5 * median_abs_deviation(ratios, scale="normal")) or None
+        spread = median_abs_deviation(ratios, scale="normal")  # pyright: ignore[reportArgumentType] (read as float only)
+        error = float((np.pi / 2 / len(ratios)) ** 0.5 * spread) or None
     return MeasuredRoundCost(steps, median(ratios), error)
 
 

@@ -66,9 +66,9 @@ def chain_marginals(by_position: Sequence[float], steps: int) -> tuple[float, ..
             expected="shares of rounds from 0 to 1 that never rise",
             found=given,
         )
-    before = given[-2] if len(given) > 1 else 1.0
-    conditional = given[-1] / before if before else 0.0
-    more = (given[-1] * conditional**k for k in range(1, steps - len(given) + 1))
+    before, last = [1.0, *given][-2:]
+    conditional = last / before if before else 0.0
+    more = (last * conditional**k for k in range(1, steps - len(given) + 1))
     return (*given[:steps], *more)
 
 

@@ -117,6 +117,7 @@ def accuracy(
     served = None
     if draft is None:
         draft, states, target, wanted, served, limit = _from_profile(profile, wanted, limit)
+    assert draft is not None and states is not None  # both or none are given
     opened = open_evaluation(
         draft,
         states,

@@ -256,10 +256,12 @@ def _in_words(plan: FixPlan, fixes: Sequence[Fix]) -> list[str]:
 
 def _as_json(plan: FixPlan, fixes: Sequence[Fix]) -> dict[str, Any]:
     keys = ("form", "ids", "phases", "changes", "reason", "notes")
+    from wiring.layers import Phase
+
     return {
         "version": plan.version,
         "wanted": list(plan.wanted),
-        "served": {phase: plan.now[phase] for phase in ("prefill", "verify", "draft_extend")},
+        "served": {phase.value: plan.now[phase] for phase in Phase},
         "nothing_to_do": plan.nothing_to_do,
         "advice": plan.advice,
         "cures": [{key: getattr(fix, key) for key in keys} for fix in fixes],

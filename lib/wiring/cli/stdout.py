@@ -23,7 +23,7 @@ def ignore_broken_pipe() -> None:
     if own is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process)
         return
-    if own is not sys.__stdout__:
+    if own is not sys.__stdout__ or not isinstance(own, io.TextIOWrapper):
         return
     own.flush()
     raw = _UntilClosed(own.fileno(), "w", closefd=False)

@@ -94,7 +94,8 @@ def acceptance_symptoms(evidence: Evidence) -> Iterator[Symptom]:
 def _impossible(record: AcceptanceRecord, steps: int | None) -> Iterator[Symptom]:
     """`steps`: draft steps of the case, for a record that does not say how many drafts a round has."""
     length, positions = record.accept_length, record.by_position
-    most = record.proposed or record.condition.get("steps")
+    own_steps = record.condition.get("steps")
+    most = record.proposed or (own_steps if isinstance(own_steps, int | float) else None)
     if not most and steps and not OWN_SHAPE & set(record.condition):
         most = max(steps, len(positions))
     problem = record.impossible

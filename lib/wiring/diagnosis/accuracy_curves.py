@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from math import hypot
@@ -69,7 +69,7 @@ class Curve:
         return Bounded(total, total - bounds[0], total + bounds[1], all(depth.counted for depth in self.depths))
 
 
-def _chain_length(shares: Sequence[float], steps: int) -> float:
+def _chain_length(shares: list[float], steps: int) -> float:
     return 1 + sum(accumulate((*shares, *shares[-1:] * steps)[:steps], mul))
 
 

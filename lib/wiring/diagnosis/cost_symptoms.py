@@ -122,7 +122,7 @@ def _slow(evidence: Evidence, speedups: Mapping[int, float | None]) -> Iterator[
         slower = speedup < SLOWER or (bound and speedup <= 1)
         text = f"speed-up {'at most ' if bound else ''}{speedup:.2f}"
         yield from decide("slower_than_plain", slower, text, row.source)
-        if fine:
+        if fine and measured is not None:
             state = True if slower else False if not bound and speedup > 1.1 else None
             text += f" at accept length {measured.length:.2f}"
             yield from decide("slow_though_accepted", state, text, row.source)
@@ -130,12 +130,12 @@ def _slow(evidence: Evidence, speedups: Mapping[int, float | None]) -> Iterator[
 
 def _equal_acceptance(evidence: Evidence) -> Iterator[Symptom]:
     """Two arms with a draft that accept alike, differ in one condition of the server, and differ in speed."""
-    arms: dict[str, list[SpeedRecord]] = defaultdict(list)
+    arms: dict[str, list[tuple[float, float, SpeedRecord]]] = defaultdict(list)  # tok/s, accept length
     for row in evidence.speed:
         if row.arm == "draft" and row.tok_per_s and row.accept_length:
-            arms[repr(row.condition)].append(row)
+            arms[repr(row.condition)].append((row.tok_per_s, row.accept_length, row))
     means = [
-        (mean(r.tok_per_s for r in rows), mean(r.accept_length for r in rows), rows[0].condition, rows[0].source)
+        (mean(r[0] for r in rows), mean(r[1] for r in rows), rows[0][2].condition, rows[0][2].source)
         for _, rows in sorted(arms.items())
     ]
     alike = defaultdict(list)  # arms that do other work are not compared: a log has thousands of hours and batches

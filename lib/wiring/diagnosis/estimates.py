@@ -95,7 +95,7 @@ def pool(records: Sequence[AcceptanceRecord], design: float = OTHER_PROMPTS) -> 
     if not usable:
         return None
     counted = all(r.rounds for r, _ in usable)
-    weights = [r.rounds if counted else 1 for r, _ in usable]
+    weights = [r.rounds if counted and r.rounds else 1 for r, _ in usable]
     total = sum(weights)
     value = sum(w * d for w, (_, d) in zip(weights, usable, strict=True)) / total
     proposed = max((r.proposed for r, _ in usable if r.proposed), default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
@@ -38,7 +38,7 @@ def read_evidence(path: str | Path) -> Evidence:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         unknown = first["type"] == "extra_forbidden"
-        problem = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        problem = str(first.get("ctx", {})["error"]) if first["type"] == "value_error" else first["msg"]
         raise WiringError(
             "unknown field" if unknown else problem,
             code="evidence-field-unknown" if unknown else "evidence-field-wrong",
@@ -87,9 +87,9 @@ def _unique(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
     return found
 
 
-def _near(where: tuple[int | str, ...]) -> str:
+def _near(where: Sequence[int | str]) -> str:
     """The field that an unknown name may stand for, or all fields of its object."""
-    model = Evidence
+    model: Any = Evidence
     if len(where) > 1:  # a record of a part, or the setting
         part = Evidence.model_fields[str(where[0])].annotation
         model = next(iter(get_args(part)), part)
@@ -124,8 +124,8 @@ def _ignored_configs(setting: Setting) -> Iterator[str]:
     """Why the two config.json do not give a layout."""
     if setting.draft_config is None:
         return
-    missing = [f"setting.{name}" for name in ("target_config", "engine") if getattr(setting, name) is None]
-    if missing:
+    if setting.target_config is None or setting.engine is None:
+        missing = [f"setting.{name}" for name in ("target_config", "engine") if getattr(setting, name) is None]
         yield f"setting.draft_config is not checked: the layer rule also needs {' and '.join(missing)}"
         return
     try:

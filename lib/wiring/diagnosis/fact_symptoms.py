@@ -59,7 +59,8 @@ _DEPARTS = {  # first part in which the engine's draft departs from a reference 
 
 def fact_symptoms(evidence: Evidence) -> Iterator[Symptom]:
     """Yield one symptom for each fact that decides one, and those that several facts decide together."""
-    one_id = any(f.name == "drafted_ids_share_top" and f.value >= FEW_IDS for f in evidence.facts)
+    shares = [f.value for f in evidence.facts if f.name == "drafted_ids_share_top"]
+    one_id = any(not isinstance(share, str) and share >= FEW_IDS for share in shares)
     for fact in evidence.facts:
         if fact.name != "drafted_ids_low" or not one_id:  # a single drafted id does not say anything about the map
             yield from _by_table(fact)
@@ -80,6 +81,8 @@ def _by_table(fact: FactRecord) -> Iterator[Symptom]:
     for symptom, name, shown in BOOLEANS:
         if name == fact.name:
             yield from _decide(symptom, value is shown, fact)
+    if isinstance(value, str):
+        return
     for symptom, name, present, absent in HIGH:
         if name == fact.name and (value >= present or value < absent):
             yield from _decide(symptom, value >= present, fact)
@@ -119,7 +122,8 @@ def _map(evidence: Evidence, known: dict[str, FactRecord]) -> Iterator[Symptom]:
     wrong = wrong or (trained is not None and trained.value is False)
     if wrong or changed is not None:
         text = "the map is wrong" if wrong else "the map is as trained"
-        yield from decide("map_wrong", wrong, text, (changed or trained or has).source)
+        source = next(fact.source for fact in (changed, trained, has) if fact is not None)
+        yield from decide("map_wrong", wrong, text, source)
 
 
 def _algorithm(known: dict[str, FactRecord]) -> Iterator[Symptom]:

@@ -15,7 +15,7 @@ from wiring.diagnosis.prediction import prediction_symptoms
 from wiring.diagnosis.slot_symptoms import slot_symptoms
 from wiring.diagnosis.symptom_table import Symptom, decide, merge
 from wiring.logs import GIVEN, read_lines
-from wiring.logs.evidence import PARTS, AcceptanceRecord, Evidence, Record, Setting
+from wiring.logs.evidence import PARTS, AcceptanceRecord, Evidence, Record, Setting, SpeedRecord
 
 # Field of the setting, its value, and the symptoms that are impossible with it.
 _EXCLUDED = (
@@ -102,12 +102,12 @@ def normalise_evidence(evidence: Evidence) -> Evidence:
     A condition that all records of acceptance and of speed with a draft share does not distinguish them: it moves to
     the setting unless that has a value. Raises WiringError as the readers of log lines do.
     """
-    records: dict[str, list[Record]] = {part: list(getattr(evidence, part)) for part in PARTS.values()}
+    records: dict[str, list[Any]] = {part: list(getattr(evidence, part)) for part in PARTS.values()}
     if evidence.log:
         for record in read_lines(evidence.log, **{name: getattr(evidence.setting, name) for name in GIVEN}):
             records[PARTS[type(record)]].append(record)
     records["acceptance"] = [_limit_to_steps(record, evidence.setting) for record in records["acceptance"]]
-    parts = {part: _once(found) for part, found in records.items()}
+    parts: dict[str, tuple[Any, ...]] = {part: _once(found) for part, found in records.items()}
     measured = [*parts["acceptance"], *(speed for speed in parts["speed"] if speed.arm != "plain")]
     shared = _shared([dict(record.condition) for record in measured])
     if shared:
@@ -145,6 +145,6 @@ def _shared(conditions: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in first.items() if all(o.get(name, ...) == value for o in others)}
 
 
-def _without(record: Record, names: dict[str, Any]) -> Record:
+def _without(record: AcceptanceRecord | SpeedRecord, names: dict[str, Any]) -> Record:
     rest = {name: value for name, value in record.condition.items() if name not in names}
     return record.model_copy(update={"condition": rest})

@@ -112,7 +112,7 @@ def _by_rule(evidence: Evidence) -> Iterator[Symptom]:
         served: Layout | None = (setting.served_layout or {}).get(phase.value)
         source, assumed = "setting.served_layout", ""
         if served is None and rule is not None:
-            served, source = rule[phase.value], f"rule of {setting.engine} {setting.version or 'newest'}"
+            served, source = rule[phase], f"rule of {setting.engine} {setting.version or 'newest'}"
             if setting.version is None:
                 assumed = f" (no release given: by the newest known rule of {setting.engine})"
         if served is not None and phase.value not in captured:

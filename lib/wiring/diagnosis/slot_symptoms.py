@@ -33,11 +33,12 @@ def slot_symptoms(evidence: Evidence) -> Iterator[Symptom]:
 
 
 def _layout(rows: list[SlotRecord], trained: Sequence[int] | None, depth: int, phase: str) -> Iterator[Symptom]:
-    wanted = tuple(trained) if trained is not None else tuple(r.wanted for r in rows)
-    served = tuple(r.boundary for r in rows)
-    if None in wanted:
+    given = trained if trained is not None else [r.wanted for r in rows]
+    wanted = tuple(b for b in given if b is not None)
+    served = tuple(r.boundary for r in rows if r.boundary is not None)
+    if len(wanted) < len(given):
         return
-    if None not in served and len({r.slot for r in rows}) == len(rows) >= len(wanted):
+    if len(served) == len(rows) and len({r.slot for r in rows}) == len(rows) >= len(wanted):
         yield from layout_symptoms(wanted, served, depth, phase, rows[0].source)
         return
     for r in rows:  # some slots are unknown: judge the known ones one by one
@@ -52,7 +53,7 @@ def _state(rows: list[SlotRecord], phase: str) -> Iterator[Symptom]:
     odd = [r for r in rows if r.transform not in ("raw", DRIFTED, PARTIAL) or r in lost]
     ranked = [r for r in rows if r.ranks_agree is not None]
     normed = [r for r in rows if r.boundary in (None, r.wanted) and _cosine(r) is not None and _norm(r) is not None]
-    straight = [r for r in normed if _cosine(r) >= DIRECTION]
+    straight = [r for r in normed if (_cosine(r) or 0) >= DIRECTION]
     off = [r for r in straight if not _within(_norm(r), NORM)]
     table = (  # symptom, what is compared, slots that show it, whether the others show its absence, one slot in words
         (
@@ -99,15 +100,17 @@ def _drift(rows: list[SlotRecord], phase: str) -> Iterator[Symptom]:
         return
     source = here[0].source
     curve = sorted(here, key=lambda r: (r.wanted, r.slot))
-    cosines = [_cosine(r) for r in curve]
-    text = f"{phase}: cosine " + ", ".join(f"{_cosine(r):.3f} at boundary {r.wanted}" for r in curve)
+    cosines = [_cosine(r) or 0 for r in curve]
+    text = f"{phase}: cosine " + ", ".join(
+        f"{c:.3f} at boundary {r.wanted}" for c, r in zip(cosines, curve, strict=True)
+    )
     falls = cosines[0] - cosines[-1] >= 0.05 and all(a >= b - 0.01 for a, b in pairwise(cosines))
     if min(cosines) >= RIGHT:
         for name in ("drift_with_depth", "rotated_state"):
             yield from decide(name, False, text, source, PREFILL_ALONE if phase == "prefill" else 1.0)
     elif falls and cosines[-1] > NOTHING:
         yield from decide("drift_with_depth", True, text, source)
-    turned = [r for r in here if _cosine(r) < NOTHING and r.boundary is None and _within(_norm(r), NORM)]
+    turned = [r for r in here if (_cosine(r) or 0) < NOTHING and r.boundary is None and _within(_norm(r), NORM)]
     if turned:
         yield from decide("rotated_state", True, f"{text}, norms as they should be", turned[0].source)
 

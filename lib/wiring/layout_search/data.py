@@ -77,7 +77,7 @@ def from_texts(
     target: ReferenceTarget,
     target_ids: Tensor,
     rows: int,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], object] = lambda done: None,
 ) -> SearchData:
     """Run the target over token ids, a list per document. target_ids [Vd]: the draft's vocabulary; rows: maximum.
 
@@ -125,6 +125,7 @@ def from_samples(
         best = choices(head.normed(sample, sample.last_hidden[1:length]), head.weight).cpu()
         build.add(sample.tokens[:length], states, best, sample.loss_mask[: length - 1] != 0)
     check_documents(0 if build is None else build.filled, "--states")
+    assert build is not None  # check_documents refuses zero documents
     return build.finish("--states")
 
 

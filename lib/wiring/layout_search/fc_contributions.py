@@ -50,7 +50,8 @@ class SlotContributions:
         for slot in range(1, self.slots):
             summed += self._products[slot, :, :documents, :rows][columns[slot]]
         if self._squares is not None:
-            mean = sum(self._squares[:, :documents, :rows][column] for column in columns) / self.slots
+            squares = (self._squares[:, :documents, :rows][column] for column in columns)
+            mean = sum(squares, start=torch.zeros((), device=summed.device)) / self.slots
             summed *= torch.rsqrt(mean + self.draft.config.rms_norm_eps)[..., None].to(summed.dtype)
         return summed if self.draft.fc.bias is None else summed.add_(self.draft.fc.bias)
 

@@ -31,7 +31,7 @@ def open_search(
     *,
     text: str | Path | None = None,
     states: str | Path | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], object] = lambda done: None,
 ) -> tuple[Eagle3Draft, SearchData]:
     """Read the draft, and the data from `text` (one document per line) or from saved `states`.
 
@@ -67,6 +67,7 @@ def open_search(
         norm, eps = final_norm(folder)
         ends = TargetHead(head.float(), None if norm is None else norm.float(), eps)
         return model, from_samples(found, len(found), config.num_layers, ends, model.target_ids, rows)
+    assert text is not None  # one of the two is given
     texts = tokenize(read_texts(Path(text)), folder, text)
     threads = torch.get_num_threads()
     limit_threads_for_small_model(config.hidden_size)  # for the target only: the search itself gains from threads

@@ -118,8 +118,15 @@ def search(
                 break
     rows = losses.rows(losses.whole).numpy()  # [D], as all sums: the searched documents first
     ranking = tuple(
-        RankedLayout(tuple(layout), float(one.sum() / rows.sum()), *map(float, bound), float(same.sum() / rows.sum()))
-        for layout, one, bound, same in zip(
+        RankedLayout(
+            tuple(layout),
+            cross_entropy=float(one.sum() / rows.sum()),
+            difference=float(difference),
+            low=float(low),
+            high=float(high),
+            plain=float(same.sum() / rows.sum()),
+        )
+        for layout, one, (difference, low, high), same in zip(
             left.tolist(), sums, paired_differences(sums, sums[0], rows, seed), plain, strict=True
         )
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator, with_config
 from typing_extensions import TypedDict
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -151,8 +151,8 @@ class SlotRecord(Record):
     """C: what one slot of the draft's fc was fed, and what it was trained on.
 
     `wanted`, `boundary`: boundaries (None: unknown, or none matches). `shift` in tokens and `transform` ("raw",
-    "normed", "rms-scaled", "embedding-scaled", "hidden only", ...) of the match. `cosine` and `norm_ratio` to the match;
-    `cosine_wanted`, `norm_ratio_wanted` to the wanted boundary. `ranks_agree`: all ranks hold the same.
+    "normed", "rms-scaled", "embedding-scaled", "hidden only", ...) of the match. `cosine` and `norm_ratio` to the
+    match; `cosine_wanted`, `norm_ratio_wanted` to the wanted boundary. `ranks_agree`: all ranks hold the same.
     """
 
     phase: Phase = "prefill"
@@ -287,10 +287,9 @@ FACTS: dict[str, Meaning] = {
 }
 
 
+@with_config(ConfigDict(extra="allow", strict=True))
 class ModelConfig(TypedDict, total=False):
     """A parsed config.json; only the fields that a layer rule reads are checked, null is as good as absent."""
-
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)
 
     architectures: list[str] | None
     eagle_aux_hidden_state_layer_ids: list[int] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from wiring.logs.acceptance_figures import Figures, normalise
 from wiring.logs.evidence import AcceptanceRecord, FactRecord, Record, SpeedRecord, Value
@@ -32,23 +33,21 @@ class LineParser:
     def _acceptance(
         self, at: int, figures: Figures, rule: str, line: str = "", **condition: Value | None
     ) -> AcceptanceRecord:
-        condition = self._context.condition(line, **condition)
-        return normalise(self._source(at), figures, rule=rule, condition=condition)
+        held = self._context.condition(line, **condition)
+        return normalise(self._source(at), figures, rule=rule, condition=held)
 
     def _speed(
         self,
         at: int,
-        arm: str,
+        arm: Literal["plain", "draft"],
         tok_per_s: float,
         length: float | None = None,
         line: str = "",
         **condition: Value | None,
     ) -> SpeedRecord:
-        condition = self._context.condition(line, **condition)
-        return SpeedRecord(
-            source=self._source(at), arm=arm, tok_per_s=tok_per_s, accept_length=length, condition=condition
-        )
+        held = self._context.condition(line, **condition)
+        return SpeedRecord(source=self._source(at), arm=arm, tok_per_s=tok_per_s, accept_length=length, condition=held)
 
-    def _fact(self, at: int | None, name: str, value: Value, letter: str = "L") -> FactRecord:
+    def _fact(self, at: int | None, name: str, value: Value, letter: Literal["L", "P"] = "L") -> FactRecord:
         source = self._context.source if at is None else self._source(at)
         return FactRecord(source=source, letter=letter, name=name, value=value)

@@ -190,7 +190,7 @@ def scan(lines: Iterable[str], *, source: str = "log", **given: Any) -> Context:
             resolved |= {name: _value(text) for name, text in _ARGUMENT.findall(line)}
             plain = resolved.get("speculative_algorithm", "") is None
         if command or "sglang.launch_server" in line or "sglang serve" in line:
-            asked |= {_SHORT.get(n, n.replace("-", "_")): _value(text) for n, text in _FLAG.findall(line)}
+            asked |= {_SHORT.get(str(n), str(n).replace("-", "_")): _value(text) for n, text in _FLAG.findall(line)}
             command = line.rstrip().endswith("\\")
         if known.version is None and (named := _VLLM_VERSION.search(line)) is not None:
             version = named[1] or named[2]
@@ -219,7 +219,7 @@ def scan(lines: Iterable[str], *, source: str = "log", **given: Any) -> Context:
         plain=plain,
         rates=rates,
         start=start,
-        hours=0.0 if start is None else max((end - start).total_seconds() / 3600, 0.0),
+        hours=max((end - start).total_seconds() / 3600, 0.0) if start and end else 0.0,
     )
 
 

@@ -25,7 +25,7 @@ from wiring.logs.sglang_state import read_meta_info, read_server_info, server_co
 _LARGEST_WHOLE = 256 * 1024 * 1024  # bytes of JSON or metrics text, which are read at once
 _LONGEST_LINE = 256 * 1024  # bytes; longer lines are cut, so a file without line ends is read in pieces
 _KEPT_FINDINGS = 50
-Progress = Callable[[int], None]  # called with the bytes read so far
+Progress = Callable[[int], object]  # called with the bytes read so far
 
 
 @dataclass
@@ -166,12 +166,13 @@ def _sum_up(kind: str, context: Context, records: Iterable[Record]) -> LogSummar
             speeds.setdefault((record.arm, *sorted(condition.items())), SpeedPool(condition)).add(record)
         else:
             rest[PARTS[type(record)]].append(record)
+    others: dict[str, Any] = {name: tuple(found) for name, found in rest.items()}
     evidence = Evidence(
         name=context.source,
         setting=context.setting,
         acceptance=tuple(one.result() for one in pools.values()),
         speed=tuple(one.result() for one in speeds.values()),
-        **{name: tuple(found) for name, found in rest.items()},
+        **others,
     )
     return LogSummary(kind, context, evidence, figures, tuple(kept), impossible)
 

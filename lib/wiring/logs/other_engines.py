@@ -72,7 +72,8 @@ class LlamaCppLog(LineParser):
 
     def _statistics(self, line: str) -> Iterator[Record]:
         name = found[1] if (found := re.search(r"statistics\s+(\S+):", line)) else ""
-        now = tuple(count(field_of(line, key)) or 0 for key in ("#gen drafts", "#gen tokens", "#acc tokens"))
+        seen = [count(field_of(line, key)) or 0 for key in ("#gen drafts", "#gen tokens", "#acc tokens")]
+        now = seen[0], seen[1], seen[2]
         before = self._before.get(name, (0, 0, 0))
         self._before[name] = now
         rounds, drafted, accepted = (after - earlier for after, earlier in zip(now, before, strict=True))
@@ -89,7 +90,7 @@ class LlamaCppLog(LineParser):
         rounds, per_round = recover_rounds(figures), figures.per_round
         if rounds is not None:
             figures = replace(figures, rounds=rounds)
-        elif figures.length is None and per_round:
+        elif figures.length is None and per_round and figures.rate is not None:
             rule += "; rounds are not printed: the length is right if every draft was full"
             figures = Figures(length=1 + figures.rate * per_round, digits=5, rate=figures.rate, per_round=per_round)
         elif figures.length is None:
@@ -162,7 +163,7 @@ class TrainerLog(LineParser):
         elif "MTP Stats:" in line:
             proposed, accepted = count(field_of(line, r"\bproposed")), count(field_of(line, r"\baccepted"))
             printed = field_of(line, "avg_tokens/step")
-            if None not in (proposed, accepted, printed):
+            if proposed is not None and accepted is not None and printed is not None:
                 if self._xinfer is not None and proposed < self._xinfer[1]:
                     yield from self._counters(*self._xinfer)  # the counters were reset
                 self._xinfer = (at, proposed, accepted, printed)

@@ -175,13 +175,14 @@ class SGLangLog(LineParser):
     def _fits_no_rule(self, length: float, rate: float) -> str:
         """The contradiction where no release's rule gives this rate with the known steps and draft tokens."""
         expected, fits = self._context.expected_rates, fitting_rates(length, rate)
-        if fits & expected or any(per is None for _, per in expected) or self._context.shape_unknown:
+        known = [(bonus, per) for bonus, per in expected if per is not None]
+        if fits & expected or len(known) < len(expected) or self._context.shape_unknown:
             return ""
         meanings = [
             f"{length:g} / {per} = {length / per:.3f} with the bonus token in it (up to 0.5.10.post1)"
             if bonus
             else f"({length:g} - 1) / {per} = {(length - 1) / per:.3f} for drafts only (from 0.5.11)"
-            for bonus, per in sorted(expected, reverse=True)
+            for bonus, per in sorted(known, reverse=True)
         ]
         tokens = [str(n) for n in sorted({per + (0 if bonus else 1) for bonus, per in fits})]
         why = f"explained if the server ran {' or '.join(tokens)} draft tokens instead"

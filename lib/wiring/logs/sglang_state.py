@@ -89,7 +89,7 @@ def _answer(source: str, meta: Mapping[str, Any], rounds: int, context: Context)
         rounds=rounds,
         accepted=accepted,
         drafted=proposed if isinstance(proposed, int) else None,
-        by_position=counted.by_position if fits else (),
+        by_position=counted.by_position if counted is not None and fits else (),
         position_digits=None,
         rate=meta.get("spec_accept_rate"),
         per_round=per_round,

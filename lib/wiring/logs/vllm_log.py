@@ -165,7 +165,7 @@ class VLLMLog(LineParser):
     def _v0_line(self, at: int, line: str) -> Iterator[Record]:
         names = ("speculative tokens", "draft tokens(?: tokens)?", "emitted tokens(?: tokens)?")
         per_round, drafted, emitted = (count(field_of(line, f"Number of {name}")) for name in names)
-        if (per_round or 0) < 1 or (drafted or 0) < 1 or emitted is None:
+        if per_round is None or drafted is None or emitted is None or min(per_round, drafted) < 1:
             return
         rounds = drafted // per_round
         figures = Figures(rounds=rounds, accepted=emitted - rounds, drafted=drafted, per_round=per_round)

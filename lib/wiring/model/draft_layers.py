@@ -104,6 +104,9 @@ class MLP(nn.Module):
 class DraftLayer(nn.Module):
     """One decoder layer of the draft; layer 0 also takes the embeddings."""
 
+    input_layernorm: RMSNorm  # of layer 0, as `hidden_norm`; deeper layers have one of the two
+    hidden_norm: RMSNorm
+
     def __init__(self, c: Eagle3Config, index: int):
         super().__init__()
         self.first, self.window, self.config = index == 0, c.windows[index], c
@@ -139,11 +142,11 @@ class DraftLayer(nn.Module):
         every = rows if keys else KeptRows(None, hidden)  # rows with needed keys and values
         angles = cos.expand(*hidden.shape[:2], -1), sin.expand(*hidden.shape[:2], -1)  # [B, T, D/2]
         attention = self.self_attn
-        k, v = attention.keys_and_values(every.gather(normed), every.gather_all(added), *every.gather_all(angles))
+        k, v = attention.keys_and_values(every.gather(normed), every.gather_all(added), *map(every.gather, angles))
         keys.append(every.scatter(k).transpose(1, 2))
         values.append(every.scatter(v).transpose(1, 2))
         q = rows.scatter(
-            attention.queries(rows.gather(normed), rows.gather_all(added), *rows.gather_all(angles))
+            attention.queries(rows.gather(normed), rows.gather_all(added), *map(rows.gather, angles))
         ).transpose(1, 2)
         mixed = ttt_attention(q, keys, values, self.window).transpose(1, 2).flatten(2)  # [B, T, h * D]
         done = rows.gather(residual) + attention.o_proj(rows.gather(mixed))

@@ -160,7 +160,8 @@ class Eagle3Draft(nn.Module):
 
         tokens [B, N] int64, states [B, N, n, H]; shorter sequences are padded on the right with any valid token and
         finite states (attention is causal). Rows t > N-2-k of step k have no token x_{t+1+k} in the text and get
-        the last one: the caller masks their logits, as it masks padding. Raises WiringError when the states do not fit `fc`.
+        the last one: the caller masks their logits, as it masks padding. Raises WiringError when the states do
+        not fit `fc`.
         """
         return (self.logits(rows) for rows in self.hidden_steps(tokens, states, steps))
 
@@ -195,7 +196,8 @@ class Eagle3Draft(nn.Module):
         embeddings is then computed once. `keep` and the outputs have B sequences.
         """
         config, rows = self.config, tokens.shape[1] - 1
-        first: DraftLayer = self.layers[0]
+        first = self.layers[0]
+        assert isinstance(first, DraftLayer)
         embedded = first.self_attn.embedding_projection(
             first.input_layernorm(self.embedding[tokens])
         )  # each [B, N, width]

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from wiring.errors import WiringError
 from wiring.model.torchvision_operators import declare_torchvision_operators
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,17 @@ class ReferencePass:
 class ReferenceTarget:
     """A causal language model of transformers, for evaluation only."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: PreTrainedModel):
         """Wrap a loaded model. Raises WiringError when its decoder layers cannot be found."""
         self.model = model.eval().requires_grad_(False)
         self.decoder = _decoder(model)
-        self.layers = self.decoder.layers
-        self.head = model.get_output_embeddings()
-        if self.head is None:
+        self.layers: nn.ModuleList = self.decoder.layers
+        head = model.get_output_embeddings()
+        if head is None:
             raise WiringError(
                 "the target has no language model head", code="target-without-head", where=type(model).__name__
             )
+        self.head: Any = head  # a linear layer
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> ReferenceTarget:
@@ -61,9 +65,10 @@ class ReferenceTarget:
             raise WiringError("no config.json in the target folder", code="target-config-missing", where=folder)
         try:
             with _no_progress_bar():
-                model, info = AutoModelForCausalLM.from_pretrained(
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
                     folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
                 )
+                model, info = loaded
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise WiringError(
@@ -166,7 +171,7 @@ def _no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _decoder(model: nn.Module) -> nn.Module:
+def _decoder(model: nn.Module) -> Any:
     """Return the module that owns the list of decoder layers."""
     candidate: Any = model
     for _ in range(4):

@@ -72,8 +72,10 @@ def source_change(fix: Fix, tree: SglangTree) -> Change:
 def config_diff(draft: Path, fix: Fix) -> str:
     """Return the change of the draft's config.json as a unified diff, and the environment of the server."""
     config = read_json(draft / "config.json", "the draft's config")
-    sides = [json.dumps(one, indent=2).splitlines() for one in (config, with_ids(config, fix.ids))]
-    lines = list(difflib.unified_diff(*sides, "config.json (as it is)", f"config.json ({fix.form})", lineterm=""))
+    before, after = (json.dumps(one, indent=2).splitlines() for one in (config, with_ids(config, fix.ids)))
+    lines = list(
+        difflib.unified_diff(before, after, "config.json (as it is)", f"config.json ({fix.form})", lineterm="")
+    )
     if fix.environment:
         lines += ["", "environment of the server process:"]
         lines += [f"+ {name}={value}" for name, value in sorted(fix.environment.items())]

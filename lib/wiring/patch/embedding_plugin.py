@@ -29,7 +29,7 @@ def set_layers(original, model, layer_ids=None):
     Raises WiringError: embedding-not-first.
     """
     boundaries = translate(layer_ids)
-    if boundaries is not layer_ids and boundaries[0] == 1:
+    if boundaries and boundaries is not layer_ids and boundaries[0] == 1:
         raise WiringError(
             "boundary 1 cannot come first in a layout with the embedding",
             code="embedding-not-first",

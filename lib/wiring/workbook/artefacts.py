@@ -126,7 +126,7 @@ class Patch(Concluding):
 
 
 class Rebenchmark(Concluding):
-    """Notebook 05: plain, as served and cured in one run, the prediction, the speed-up breakdown and the two verdicts."""
+    """Notebook 05: plain, as served and cured in one run, the prediction, the speed-up breakdown, the two verdicts."""
 
     form: str
     rate_rule: str

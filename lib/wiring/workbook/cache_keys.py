@@ -1,8 +1,8 @@
 """Cache keys of notebooks: digests over everything that a result depends on, and the done-marker.
 
 A notebook's key covers its code cells and their tags, its parameters, the keys and artefacts of the notebooks before
-it, the sources of the package, the input data and the versions of installed packages. The marker `NN.done.json` is written
-after the notebook has run and its artefact was found valid.
+it, the sources of the package, the input data and the versions of installed packages. The marker `NN.done.json` is
+written after the notebook has run and its artefact was found valid.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def compare_phases(
 ) -> dict[Phase, PhaseComparison]:
     """Compare every captured phase with every boundary, shift and transform; the reference runs on the whole texts.
 
-    `norm` is the target's final norm (`wiring.checkpoints.target_files.final_norm`); `settings` as `compare_slots` takes them.
+    `norm` is the target's final norm (`wiring.checkpoints.target_files.final_norm`); `settings`: see
+    `compare_slots`.
     """
     whole = [reference.forward(request.tokens[None]).boundaries[:, 0] for request in captured]  # [L+1, N, H] each
     rows = TextRows.whole([len(request.tokens) for request in captured])

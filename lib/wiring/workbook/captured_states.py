@@ -98,7 +98,7 @@ def capture_or_load(
 
 def _assemble(records, summary: CaptureSummary, rid: str, prompt: list[int], output: list[int]) -> CapturedRequest:
     tokens = torch.tensor(prompt + output, dtype=torch.int64)
-    found = final_states([r for r in records if r.request == rid], tokens)
+    found = final_states([r for r in records if r.request == rid], prompt + output)
     absent = [phase for phase in PHASES if phase not in found]
     if absent:
         why = summary.reasons.get(absent[0], "other requests have it, this one does not")

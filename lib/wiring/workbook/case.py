@@ -6,13 +6,13 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from wiring.checkpoints.atomic import write_text
 from wiring.errors import WiringError
-from wiring.workbook.artefacts import ARTEFACTS, Artefact, Concluding
+from wiring.workbook.artefacts import ARTEFACTS, Artefact
 from wiring.workbook.profile import REPOSITORY, Profile, load_profile
 from wiring.workbook.summary import Summary, summarize
 
@@ -96,8 +96,11 @@ def open_case(*, profile: str, run: str = "", measure: str = "recorded") -> Case
     return Case(profile=loaded, folder=folder, recorded=recorded, measure=measure, standalone=not run)
 
 
-def validate_artefact(folder: Path, name: str) -> Concluding:
-    """Read a notebook's artefact by its name ("01_throughput"). Raises WiringError when it is not valid."""
+def validate_artefact(folder: Path, name: str) -> Any:
+    """Read a notebook's artefact by its name ("01_throughput") as its class in ARTEFACTS.
+
+    Raises WiringError when it is not valid.
+    """
     return _read(folder / f"{name}.json", ARTEFACTS[name])
 
 

@@ -255,7 +255,7 @@ def _change(a: Any, b: Any, wanted: _Wanted) -> str:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         ratio = "rule of rates" in wanted.needs and a
         return f"x {b / a:.2f}" if ratio else f"{b - a:+{wanted.form}}"
-    if wanted.form and len(a) == len(b):
+    if wanted.form and isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         return f"({', '.join(f'{y - x:+{wanted.form}}' for x, y in zip(a, b, strict=True))})"
     return "same" if _figure(a, wanted) == _figure(b, wanted) else "other"
 

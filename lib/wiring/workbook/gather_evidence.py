@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from wiring.accuracy.accuracy_report import AccuracyReport
 from wiring.bench.arm_results import ArmResult
@@ -18,11 +19,11 @@ from wiring.logs.evidence import (
     Evidence,
     FactRecord,
     LintRecord,
-    Record,
     Setting,
     SlotRecord,
     SpeedRecord,
 )
+from wiring.logs.evidence import Phase as PhaseName
 from wiring.workbook.artefacts import (
     ARTEFACTS,
     LayoutDiff,
@@ -165,8 +166,8 @@ def _setting(arms: Throughput | Rebenchmark, layout: LayoutDiff | None, steps: i
     )
 
 
-def _by_phase(layout: PhaseLayout) -> dict[str, tuple[int, ...] | None]:
-    return {phase.value: getattr(layout, phase.value) for phase in Phase}
+def _by_phase(layout: PhaseLayout) -> dict[PhaseName, tuple[int, ...] | None]:
+    return {cast(PhaseName, phase.value): getattr(layout, phase.value) for phase in Phase}
 
 
 def _resolved_steps(throughput: Throughput | None) -> int | None:
@@ -225,9 +226,11 @@ def _row(report: AccuracyReport, depth: int, rule: str, control: str) -> list[Ac
 
 def _serving(layout: LayoutDiff | None, *, served: bool) -> tuple[AccuracyRecord, ...]:
     """T and S on the text that the server decoded: the reference's trained states, and what the server fed."""
+    if layout is None:
+        return ()
     rows: list[AccuracyRecord] = []
-    for row in layout.serving if layout is not None else ():
-        common = dict(source="03_layout, serving", depth=row.depth, rows=row.rows, text="served")
+    for row in layout.serving:
+        common: dict[str, Any] = dict(source="03_layout, serving", depth=row.depth, rows=row.rows, text="served")
         rows.append(AccuracyRecord(side="T", accuracy=row.trained, rule=layout.serving_rule, **common))
         if served:  # its interval is that of the difference to T on the same rows, which is the question
             low, high = (min(1.0, max(0.0, row.trained + d)) for d in (row.difference_low, row.difference_high))
@@ -267,7 +270,7 @@ def _slots(by_phase: Mapping[str, Sequence[SlotMatch]], trained: Sequence[int], 
 def _slot(row: SlotMatch, phase: str, trained: Sequence[int], source: str) -> SlotRecord:
     return SlotRecord(
         source=f"{source}, {phase}",
-        phase=phase,
+        phase=cast(PhaseName, phase),
         slot=row.slot,
         wanted=trained[row.slot] if row.slot < len(trained) else None,
         boundary=row.boundary,
@@ -294,7 +297,7 @@ def _acceptance(arm: ArmResult, steps: int | None, source: str) -> tuple[Accepta
     )
 
 
-def _speed(plain: ArmResult, draft: ArmResult, source: str) -> tuple[Record, ...]:
+def _speed(plain: ArmResult, draft: ArmResult, source: str) -> tuple[SpeedRecord, ...]:
     return (
         SpeedRecord(source=source, arm="plain", tok_per_s=plain.tok_per_s, step_s=plain.step_s),
         SpeedRecord(

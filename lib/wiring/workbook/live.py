@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from wiring.bench.benchmark import Arm, measure
+from wiring.bench.benchmark import Arm, BenchmarkServer, measure
 from wiring.bench.measurement import Machine, Measurement, this_machine
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
@@ -145,7 +145,7 @@ def measure_arms(
     ids = read_prompts(case.profile.prompts, prompts or bench.prompts)
     arguments: dict[str, tuple[ArgumentRow, ...]] = {}
 
-    def watch(arm: str, server: RunningServer) -> None:
+    def watch(arm: str, server: BenchmarkServer) -> None:
         if arm != PLAIN:
             arguments[arm] = asked_vs_resolved(asked, server.client.server_info())
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wiring.errors import WiringError
 from wiring.workbook import notebook_files as files_notebook
@@ -76,7 +76,7 @@ def _offline(outputs: Sequence[NotebookNode], name: str) -> list[NotebookNode]:
     told = "".join(output.text for output in outputs if output.get("name") == "stderr")
     shown = []
     for place, output in enumerate(outputs):
-        data = output.get("data", {})
+        data: dict[str, Any] = output.get("data", {})
         text = data.get("text/plain", "")
         bare = set(data) == {"text/plain"}
         if output.get("name") == "stderr" or ((WIDGET in data or bare) and _BAR_TEXT.search(text)):

@@ -111,7 +111,7 @@ def _engine(state: _State) -> type:
 
             def noted(cell, cell_index=None, **rest):
                 if cell.cell_type == "code":
-                    state.at(cell_index + 1, cell.get("id", ""), len(nb_man.nb.cells))
+                    state.at((cell_index or 0) + 1, cell.get("id", ""), len(nb_man.nb.cells))
                 return start(cell, cell_index, **rest)
 
             nb_man.cell_start = noted

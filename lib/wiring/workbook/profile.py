@@ -36,16 +36,16 @@ class States(_Strict):
 class SpeculationAsked(_Strict):
     """The speculation arguments as the reader passes them to the server."""
 
-    steps: int = Field(5, ge=1)
-    topk: int = Field(1, ge=1)
-    draft_tokens: int = Field(8, ge=2)
+    steps: int = Field(default=5, ge=1)
+    topk: int = Field(default=1, ge=1)
+    draft_tokens: int = Field(default=8, ge=2)
 
     def speculation(self) -> Speculation:
         """The same numbers as the engine rooms take them."""
         return Speculation(self.steps, self.topk, self.draft_tokens)
 
 
-class Engine(_Strict):
+class EngineAsked(_Strict):
     """How the server is started (`url` empty) or where it already runs (`url`, `plain_url`).
 
     Nothing but HTTP passes between the workbook and a server that runs already, so that it may run on another machine
@@ -55,7 +55,7 @@ class Engine(_Strict):
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     extra_flags: tuple[str, ...] = ()
-    startup_timeout_s: float = Field(300, gt=0)
+    startup_timeout_s: float = Field(default=300, gt=0)
     url: str = ""  # a server that runs with the draft as served; empty: start one
     plain_url: str = ""  # a server that runs without a draft; empty: start one
     read_only: bool = True  # running servers serve others too: their prefix caches are not emptied
@@ -71,27 +71,27 @@ class Engine(_Strict):
 class Benchmark(_Strict):
     """What is measured: prompts x repeats requests per arm, one at a time, temperature 0."""
 
-    prompts: int = Field(8, ge=1)
-    new_tokens: int = Field(96, ge=8)
-    repeats: int = Field(1, ge=1)
-    warmup_tokens: int = Field(16, ge=1)
+    prompts: int = Field(default=8, ge=1)
+    new_tokens: int = Field(default=96, ge=8)
+    repeats: int = Field(default=1, ge=1)
+    warmup_tokens: int = Field(default=16, ge=1)
     arms: Literal["interleaved", "sequential"] = "interleaved"
     cost_steps: tuple[int, int] = (3, 7)  # chains at which the round cost is measured, to predict it at `steps`
-    cost_prompts: int = Field(3, ge=1)
+    cost_prompts: int = Field(default=3, ge=1)
 
 
-class Capture(_Strict):
+class CaptureAsked(_Strict):
     """How much is captured in the running server: the first `prompts` prompts, `new_tokens` tokens each."""
 
-    prompts: int = Field(2, ge=1)
-    new_tokens: int = Field(32, ge=4)
+    prompts: int = Field(default=2, ge=1)
+    new_tokens: int = Field(default=32, ge=4)
 
 
 class AccuracyAsked(_Strict):
     """How much of the saved training states is evaluated, how deep (TTT steps), and by whose counting rule."""
 
-    documents: int = Field(64, ge=2)
-    depths: int = Field(5, ge=1)
+    documents: int = Field(default=64, ge=2)
+    depths: int = Field(default=5, ge=1)
     preset: str = "specforge"  # a name of wiring.accuracy.counting
 
     @field_validator("preset")
@@ -127,9 +127,9 @@ class Profile(_Strict):
     trained_layout: tuple[Boundary, ...] = Field(min_length=1)
     validation_accuracy: Share  # the accuracy at depth 0 that the trainer reported
     speculation: SpeculationAsked = SpeculationAsked()
-    engine: Engine = Engine()
+    engine: EngineAsked = EngineAsked()
     benchmark: Benchmark = Benchmark()
-    capture: Capture = Capture()
+    capture: CaptureAsked = CaptureAsked()
     accuracy: AccuracyAsked = AccuracyAsked()
     expected: Expected = Expected()
 

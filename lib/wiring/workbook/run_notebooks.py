@@ -120,9 +120,9 @@ def run_notebooks(
 ) -> RunResult:
     """Run the notebooks of a plan in its run folder.
 
-    `overrides` are recorded for `wiring resume`; `execution_timeout` is seconds per cell. `validate(run folder, artefact
-    name)` raises WiringError for an invalid artefact. `finish(run folder)` is called under the folder's lock after
-    the last step, if a step ran or the results are gone.
+    `overrides` are recorded for `wiring resume`; `execution_timeout` is seconds per cell. `validate(run folder,
+    artefact name)` raises WiringError for an invalid artefact. `finish(run folder)` is called under the folder's lock
+    after the last step, if a step ran or the results are gone.
 
     Raises WiringError: run-folder-locked, not-a-run-folder, cell-timeout-invalid, notebook-failed, artefact-missing,
     artefact-invalid. On KeyboardInterrupt and Terminated all processes are ended before they propagate.

@@ -32,8 +32,8 @@ def case_limit(case: Case, measured: Measurement, costs: Measurement) -> Limit:
     """Compute the speed-up breakdown of a case from its two measurements, without a server.
 
     `measured` holds plain, as served and cured, `costs` plain and "steps N" for the profile's `cost_steps` (see
-    `wiring.workbook.rebenchmark`). A round cost is in plain steps of the same run. Chains are predicted up to the longest
-    measured one; beyond the present setting's steps the last conditional acceptance is assumed constant.
+    `wiring.workbook.rebenchmark`). A round cost is in plain steps of the same run. Chains are predicted up to the
+    longest measured one; beyond the present setting's steps the last conditional acceptance is assumed constant.
 
     Raises WiringError for a case that serves trees: their round cost does not follow from chains.
     """

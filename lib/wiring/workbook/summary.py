@@ -39,7 +39,7 @@ class AsServed(Artefact):
     layout: PhaseLayout = Field(description="boundaries captured in the running server, slot by slot")
 
 
-class DraftEvaluation(Artefact):
+class EvaluationSummary(Artefact):
     """The draft without a server, on saved training states."""
 
     trained_layout: tuple[int, ...]
@@ -74,7 +74,7 @@ class Summary(Artefact):
     versions: dict[str, str]
     baseline: Baseline
     as_served: AsServed
-    standalone: DraftEvaluation
+    standalone: EvaluationSummary
     cured: Cured
     lossless: bool = Field(description="every arm gave the same token ids on every prompt")
     arguments: Arguments
@@ -97,7 +97,7 @@ def summarize(
         versions=rebenchmark.machine.versions,
         baseline=Baseline(tok_per_s=plain.tok_per_s),
         as_served=AsServed(**_rates(as_served), layout=layout.captured),
-        standalone=DraftEvaluation(
+        standalone=EvaluationSummary(
             trained_layout=layout.trained,
             accuracy_trained=accuracy.trained.depths[0].accuracy,
             accuracy_served=accuracy.served.depths[0].accuracy,

@@ -9,13 +9,16 @@ from wiring.bench.measurement import Measurement, Trial, this_machine
 from wiring.engines.sglang import Speculation
 from wiring.errors import WiringError
 from wiring.workbook import live
-from wiring.workbook.profile import Engine, SpeculationAsked
+from wiring.workbook.profile import EngineAsked, SpeculationAsked
 from wiring.workbook.rebenchmark import round_costs
 
 
 def profile(tmp_path, **engine):
     return SimpleNamespace(
-        target=tmp_path / "target", draft=tmp_path / "draft", engine=Engine(**engine), speculation=SpeculationAsked()
+        target=tmp_path / "target",
+        draft=tmp_path / "draft",
+        engine=EngineAsked(**engine),
+        speculation=SpeculationAsked(),
     )
 
 

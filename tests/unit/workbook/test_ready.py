@@ -12,14 +12,14 @@ import yaml
 
 from wiring.errors import WiringError
 from wiring.workbook import live
-from wiring.workbook.profile import PROFILES, Engine
+from wiring.workbook.profile import PROFILES, EngineAsked
 from wiring.workbook.workbook_run import run_workbook
 
 FILE = Path("mine.yaml")
 
 
 def profile(**engine):
-    return SimpleNamespace(engine=Engine(**engine))
+    return SimpleNamespace(engine=EngineAsked(**engine))
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ def _canonical(value: object) -> object:
     return repr(value)
 
 
-def as_ast(node: cst.BaseStatement | cst.BaseSuite) -> ast.stmt:
+def as_ast(node: cst.CSTNode) -> ast.stmt:
     """Convert a libcst statement to the standard library's syntax tree."""
-    return ast.parse(cst.Module(body=[node]).code).body[0]
+    return ast.parse(cst.Module(body=[]).code_for_node(node)).body[0]
 
 
 def same(node: ast.AST, code: str) -> bool:
@@ -65,9 +65,10 @@ def find_method(module: cst.Module, class_name: str, name: str) -> cst.FunctionD
     return _only(s for s in owner.body.body if isinstance(s, cst.FunctionDef) and s.name.value == name)
 
 
-def with_method(module: cst.Module, class_name: str, old: cst.FunctionDef, new: cst.FunctionDef) -> cst.Module:
+def with_method(module: cst.Module, class_name: str, old: cst.FunctionDef, new: object) -> cst.Module:
     """The module with one method exchanged; every other byte stays."""
     owner = find_class(module, class_name)
+    assert owner is not None  # it holds `old`
     body = tuple(new if statement is old else statement for statement in owner.body.body)
     changed = owner.with_changes(body=owner.body.with_changes(body=body))
     return module.with_changes(body=tuple(changed if s is owner else s for s in module.body))

@@ -9,7 +9,8 @@ both calls get the draft's ids. From 0.5.8 on `ModelRunner.eagle_aux_hidden_stat
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 import libcst as cst
 
@@ -64,11 +65,12 @@ def edit_order(text: str, site: Site) -> EditResult | Refusal:
     graphs = [i for i, s in enumerate(body) if _calls(as_ast(s), "init_cuda_graphs", "init_device_graphs")]
     ids = [i for i, s in enumerate(body) if _calls(as_ast(s), SETTER)]
     found = "\n".join(shown(body[i]) for i in sorted({*graphs, *ids}))
-    if len(graphs) != 1 or len(ids) != 1 or not isinstance(body[ids[0]], cst.If):
+    moved = body[ids[0]] if len(ids) == 1 else None
+    if len(graphs) != 1 or not isinstance(moved, cst.If):
         return Refusal(site, UNKNOWN, found or "no capture of graphs")
     (at,), (late,) = graphs, ids
     back = _OrderBack()
-    before = back.visit(as_ast(body[late]))
+    before = back.visit(as_ast(moved))
     if (digest(as_ast(body[at])), digest(before)) not in LATE_IDS:
         return Refusal(site, UNKNOWN, found)
     if back.count:
@@ -80,12 +82,11 @@ def edit_order(text: str, site: Site) -> EditResult | Refusal:
     none_yet = cst.parse_statement(_NONE_YET).with_changes(
         leading_lines=[cst.EmptyLine(indent=False), cst.EmptyLine(comment=note)]
     )
-    moved = body[late]
-    *reading, setting = moved.body.body
+    *reading, setting = cast(Sequence[cst.SimpleStatementLine], moved.body.body)  # LATE_IDS holds no other shape
     keep = cst.parse_statement(_KEEP).with_changes(leading_lines=setting.leading_lines)
     inner = [*reading, keep, setting.with_changes(leading_lines=[])]
     moved = moved.with_changes(body=moved.body.with_changes(body=inner))
-    graphs_too = body[at]
+    graphs_too = cast(cst.SimpleStatementLine, body[at])  # as above
     if not graphs_too.leading_lines:
         graphs_too = graphs_too.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     new = [*body[:at], none_yet, moved, graphs_too, *body[at + 1 : late], *body[late + 1 :]]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import TypeVar
 
 import libcst as cst
 
@@ -63,7 +64,10 @@ def edit_setter(text: str, site: Site, class_name: str) -> EditResult | Refusal:
         return EditResult(text, site, already_done=True)
     if kind.rule is not Rule.FIRST_IS_ONE:
         return Refusal(site, f"this setter needs no edit: {kind.rule.value}")
-    module, method = _method(text, site, class_name, SETTER)
+    found = _method(text, site, class_name, SETTER)
+    if isinstance(found, Refusal):
+        return found
+    module, method = found
     return EditResult(with_method(module, class_name, method, method.visit(_SetterOn())).code, site, False)
 
 
@@ -75,6 +79,7 @@ def capture_kind(text: str, site: Site, class_name: str) -> tuple[Capture, bool]
     _, method = found
     # The method as a whole: a partly edited loop has no known shape.
     whole, done = _unpatched(as_ast(method), _CaptureBack())
+    assert isinstance(whole, ast.FunctionDef)  # as `method`
     statements = capturing(whole)
     kind = CAPTURES.get(digest(statements))
     if kind is None:
@@ -104,7 +109,10 @@ def edit_capture(text: str, site: Site, class_name: str) -> EditResult | Refusal
         return EditResult(text, site, already_done=True)
     if kind is Capture.SERVED:
         return Refusal(site, f"this forward needs no edit: {kind.value}")
-    module, method = _method(text, site, class_name, "forward")
+    found = _method(text, site, class_name, "forward")
+    if isinstance(found, Refusal):
+        return found
+    module, method = found
     return EditResult(with_method(module, class_name, method, method.visit(_CaptureOn())).code, site, False)
 
 
@@ -123,10 +131,13 @@ def _unpatched(tree: ast.AST, back: _Back) -> tuple[ast.AST, int]:
     return back.visit(tree), back.count
 
 
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
 class _Back(ast.NodeTransformer):
     count = 0
 
-    def undone(self, node: ast.AST) -> ast.AST:
+    def undone(self, node: _Node) -> _Node:
         self.count += 1
         return node
 

@@ -164,14 +164,14 @@ def _literal(path: Path, name: str) -> object:
         return None
     for statement in statements:
         if isinstance(statement, ast.Assign):
-            targets = statement.targets
+            targets, value = statement.targets, statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            targets = [statement.target]
+            targets, value = [statement.target], statement.value
         else:
             continue
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             try:
-                return ast.literal_eval(statement.value)
+                return ast.literal_eval(value)
             except ValueError:
                 return None
     return None

@@ -81,10 +81,9 @@ def _refused(tree: SglangTree, refusal: Refusal) -> WiringError:
 
 
 def _unified(file: Rewritten, old: str, new: str) -> str:
-    sides = [_lines(data) for data in (file.before, file.after)]
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(*sides, old, new)
+        for line in difflib.unified_diff(_lines(file.before), _lines(file.after), old, new)
     )
 
 
