@@ -37,16 +37,20 @@ def read_evidence(path: str | Path) -> Evidence:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        unknown = first["type"] == "extra_forbidden"
+        where, remedy = f"{path}, field {field}" if field else path, "`wiring diagnose --schema` prints every field"
+        found = "" if first["type"] in ("missing", "json_invalid") else json.dumps(first["input"], default=str)[:120]
+        if first["type"] == "extra_forbidden":
+            expected = _near(first["loc"])
+            raise WiringError(
+                "unknown field",
+                code="evidence-field-unknown",
+                where=where,
+                expected=expected,
+                found=found,
+                remedy=remedy,
+            ) from None
         problem = str(first.get("ctx", {})["error"]) if first["type"] == "value_error" else first["msg"]
-        raise WiringError(
-            "unknown field" if unknown else problem,
-            code="evidence-field-unknown" if unknown else "evidence-field-wrong",
-            where=f"{path}, field {field}" if field else path,
-            expected=_near(first["loc"]) if unknown else None,
-            found="" if first["type"] in ("missing", "json_invalid") else json.dumps(first["input"], default=str)[:120],
-            remedy="`wiring diagnose --schema` prints every field",
-        ) from None
+        raise WiringError(problem, code="evidence-field-wrong", where=where, found=found, remedy=remedy) from None
 
 
 def _text(path: Path) -> bytes:

@@ -141,10 +141,21 @@ def read_texts(file: Path) -> list[str]:
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
-            raise _bad_document(file, number, "this line is empty", "text-line-empty", "one document per line")
+            raise WiringError(
+                "this line is empty",
+                code="text-line-empty",
+                where=f"{file}, line {number}",
+                expected="one document per line",
+                remedy=_REMEDY,
+            )
         if (first := seen.setdefault(" ".join(line.split()), number)) != number:
-            problem = f"this document repeats line {first}"
-            raise _bad_document(file, number, problem, "text-line-repeated", "documents that differ")
+            raise WiringError(
+                f"this document repeats line {first}",
+                code="text-line-repeated",
+                where=f"{file}, line {number}",
+                expected="documents that differ",
+                remedy=_REMEDY,
+            )
     check_documents(len(lines), file)
     return lines
 
@@ -162,14 +173,14 @@ def tokenize(lines: Sequence[str], target: Path, file: object) -> list[list[int]
     texts = [list(tokenizer(line)["input_ids"]) for line in lines]
     for number, text in enumerate(texts, 1):
         if len(text) < SHORTEST:
-            problem = f"this document has {len(text)} tokens"
-            raise _bad_document(file, number, problem, "document-too-short", f"at least {SHORTEST} tokens")
+            raise WiringError(
+                f"this document has {len(text)} tokens",
+                code="document-too-short",
+                where=f"{file}, line {number}",
+                expected=f"at least {SHORTEST} tokens",
+                remedy=_REMEDY,
+            )
     return texts
-
-
-def _bad_document(file: object, number: int, problem: str, code: str, expected: str) -> WiringError:
-    where = f"{file}, line {number}"
-    return WiringError(problem, code=code, where=where, expected=expected, remedy="Correct or remove the line")
 
 
 def check_documents(count: int, where: object) -> None:
