@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 DOCUMENTS, WINDOW = 64, 96  # maximum of documents, and of first tokens of each
 FEWEST_DOCUMENTS, SHORTEST = 4, 8  # minimum of documents, and of tokens of each
+_REMEDY = "Correct or remove the line"
 BYTES = 6 << 30  # of states and their contributions to fc together
 NO_LABEL = -1
 _BATCH = 8  # documents per batch of the target

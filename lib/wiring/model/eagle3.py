@@ -100,14 +100,22 @@ class Eagle3Draft(nn.Module):
         wanted = draft.state_dict()
         for name, parameter in wanted.items():
             found = tensors.get(name)
-            if found is None or found.shape != parameter.shape:
-                shares = name == HEAD and shared.head == "target" and found is None
+            if found is not None and found.shape != parameter.shape:
                 raise WiringError(
-                    f"tensor {name} is missing from the draft" if found is None else f"tensor {name} does not fit",
-                    code="draft-tensor-missing" if found is None else "draft-tensor-shape",
+                    f"tensor {name} does not fit",
+                    code="draft-tensor-shape",
                     where=checkpoint.folder,
                     expected=list(parameter.shape),
-                    found="nothing" if found is None else list(found.shape),
+                    found=list(found.shape),
+                )
+            if found is None:
+                shares = name == HEAD and shared.head == "target"
+                raise WiringError(
+                    f"tensor {name} is missing from the draft",
+                    code="draft-tensor-missing",
+                    where=checkpoint.folder,
+                    expected=list(parameter.shape),
+                    found="nothing",
                     remedy="Pass the target, which shares its head with the draft (--target)" if shares else "",
                 )
         draft.load_state_dict({name: tensors[name].to(device, dtype) for name in wanted}, assign=True)
