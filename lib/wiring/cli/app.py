@@ -118,7 +118,7 @@ def clean(
 
     root = runs or RUNS
     if bool(cases) == everything:
-        raise WiringError("say which runs to delete", expected="names, or --all")
+        raise WiringError("no run is named", code="no-run-named", expected="names, or --all")
     alone = {} if runs else alone_folders(root)  # they are made in the workbook's own folder, never elsewhere
     named = [alone.get(case) or find_run(case, root) for case in cases or ()]
     folders = [*run_folders(root), *alone.values()] if everything else named
@@ -129,7 +129,7 @@ def clean(
         typer.echo("\n".join(f"  {folder}" for folder in folders))
         if not sys.stdin.isatty():
             remedy = "Add --yes to delete these folders (make clean CLEAN=--yes)"
-            raise WiringError("nobody can be asked here", remedy=remedy)
+            raise WiringError("stdin is not a terminal, so there is no prompt", code="no-terminal", remedy=remedy)
         if not typer.confirm(f"Delete {len(folders)} run folder(s)?"):
             return
     for folder in folders:

@@ -36,7 +36,7 @@ def compare(
     from wiring.workbook.workbook_run import RUNS
 
     if open_it and html is None:
-        raise WiringError("there is no file to show", where="--open", expected="--html FILE as well")
+        raise WiringError("no file to open", code="no-file-to-open", where="--open", expected="--html FILE as well")
     both = _read(a, runs or RUNS), _read(b, runs or RUNS)
     comparison = held(*both)
     if html is not None:

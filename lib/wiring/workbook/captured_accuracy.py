@@ -89,6 +89,7 @@ def served_texts(
         if served.shape[1] != len(layout):
             raise WiringError(
                 "the server feeds another number of slots than the draft was trained on",
+                code="served-slot-count",
                 where=f"request {i}",
                 expected=f"{len(layout)} for the layout {tuple(layout)}",
                 found=served.shape[1],

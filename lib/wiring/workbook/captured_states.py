@@ -104,6 +104,7 @@ def _assemble(records, summary: CaptureSummary, rid: str, prompt: list[int], out
         why = summary.reasons.get(absent[0], "other requests have it, this one does not")
         raise WiringError(
             f"no state was captured in phase {absent[0]}: {why}",
+            code="phase-not-captured",
             where=f"request {rid}",
             expected=" and ".join(PHASES),
             found=", ".join(found) or "nothing",
@@ -143,7 +144,11 @@ def load(path: Path) -> tuple[CapturedRequest, ...]:
             return tuple(_load_one(file, i) for i in range(count))
     except (OSError, SafetensorError) as error:
         raise WiringError(
-            "no captured states", where=path, found=str(error), remedy='Run the notebook with measure = "live"'
+            "captured states cannot be read",
+            code="captured-states-unreadable",
+            where=path,
+            found=str(error),
+            remedy='Run the notebook with measure = "live"',
         ) from None
 
 

@@ -81,12 +81,19 @@ def open_case(*, profile: str, run: str = "", measure: str = "recorded") -> Case
     "live" or "recorded". Raises WiringError for anything else, before anything is measured.
     """
     if measure not in ("live", "recorded"):
-        raise WiringError("unknown way to measure", where="measure", expected="live or recorded", found=repr(measure))
+        raise WiringError(
+            "unknown value of measure",
+            code="unknown-measure",
+            where="measure",
+            expected="live or recorded",
+            found=repr(measure),
+        )
     loaded = load_profile(profile)
     recorded = RECORDED / loaded.name
     if measure == "recorded" and not recorded.is_dir():
         raise WiringError(
-            "nothing is recorded for this profile",
+            "no recorded run for this profile",
+            code="profile-not-recorded",
             where=recorded,
             expected="the artefacts of a live run",
             remedy='Set measure = "live", or run `make run` with this profile',
@@ -119,7 +126,10 @@ def record(folder: Path, profile: str) -> Path:
     for name in ARTEFACTS:
         if validate_artefact(folder, name).source != "live":
             raise WiringError(
-                "only a live run can be recorded", where=folder / f"{name}.json", remedy="Run the chain first"
+                "only a live run can be recorded",
+                code="run-not-live",
+                where=folder / f"{name}.json",
+                remedy="Run the chain first",
             )
     goal = RECORDED / load_profile(profile).name
     building = goal.with_name(f".{goal.name}.tmp")
@@ -138,7 +148,8 @@ def _read(path: Path, model: type[M]) -> M:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise WiringError(
-            "not there yet",
+            "artefact not found",
+            code="artefact-missing",
             where=path,
             expected=f"the artefact {path.stem}",
             found="no file",
@@ -148,6 +159,7 @@ def _read(path: Path, model: type[M]) -> M:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
         raise WiringError(
             "not an artefact of this release",
+            code="artefact-invalid",
             where=f"{path}, field {'.'.join(map(str, first['loc']))}",
             found=first["msg"],
             remedy="Run its notebook again",

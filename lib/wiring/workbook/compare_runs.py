@@ -286,12 +286,21 @@ def _read(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WiringError(
-            "this run has not come to its end", where=path, expected="a file", found="none", remedy="`wiring resume` it"
+            "run is not finished",
+            code="run-not-finished",
+            where=path,
+            expected="a file",
+            found="none",
+            remedy="`wiring resume` it",
         ) from None
     except (OSError, ValueError) as error:
-        raise WiringError("this file of a run cannot be read as JSON", where=path, found=error) from None
+        raise WiringError(
+            "run file cannot be read as JSON", code="run-file-unreadable", where=path, found=error
+        ) from None
     if not isinstance(value, dict):
-        raise WiringError("this file of a run is not a JSON object", where=path, found=type(value).__name__)
+        raise WiringError(
+            "run file is not a JSON object", code="run-file-not-object", where=path, found=type(value).__name__
+        )
     return value
 
 

@@ -41,11 +41,15 @@ def open_draft(case: Case) -> DraftEvaluation:
     problems = check_fit(opened.target, checkpoint.config, checkpoint.tensors) if flat else []
     if problems:
         raise WiringError(
-            "; ".join(map(str, problems)), where=profile.draft, remedy="Check draft and target in the profile"
+            "; ".join(map(str, problems)),
+            code="draft-does-not-fit",
+            where=profile.draft,
+            remedy="Check draft and target in the profile",
         )
     if len(opened.states) < profile.accuracy.documents:
         raise WiringError(
             "too few saved documents",
+            code="too-few-documents",
             where=profile.states.path,
             expected=f"{profile.accuracy.documents} (accuracy.documents)",
             found=len(opened.states),

@@ -35,20 +35,32 @@ def read_prompts(path: Path, count: int, *, asked_by: str = "benchmark.prompts i
         prompts = [[int(i) for i in entry["input_ids"]] for entry in json.loads(text)]
     except OSError as error:
         raise WiringError(
-            "the prompts cannot be read",
+            "prompts cannot be read",
+            code="prompts-unreadable",
             where=path,
             expected="a JSON file",
             found=error.strerror,
             remedy=f"Name a file that holds {shape}",
         ) from None
     except UnicodeDecodeError:
-        raise WiringError("not a list of prompts", where=path, expected=shape, found="no UTF-8 text") from None
+        raise WiringError(
+            "not a list of prompts", code="prompts-not-a-list", where=path, expected=shape, found="no UTF-8 text"
+        ) from None
     except (ValueError, TypeError, KeyError) as error:
         found = repr(error) if text.strip() else "an empty file"
-        raise WiringError("not a list of prompts", where=path, expected=shape, found=found) from None
+        raise WiringError(
+            "not a list of prompts", code="prompts-not-a-list", where=path, expected=shape, found=found
+        ) from None
     if len(prompts) < count:
         remedy = f"Add prompts or lower {asked_by}" if prompts else "Add prompts"
-        raise WiringError("too few prompts", where=path, expected=f"{count} or more", found=len(prompts), remedy=remedy)
+        raise WiringError(
+            "too few prompts",
+            code="too-few-prompts",
+            where=path,
+            expected=f"{count} or more",
+            found=len(prompts),
+            remedy=remedy,
+        )
     return prompts[:count]
 
 

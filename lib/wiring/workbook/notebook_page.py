@@ -41,7 +41,10 @@ def read_notebook(path: Path) -> NotebookNode:
         return nbformat.read(path, as_version=4)
     except (OSError, ValueError, nbformat.ValidationError) as error:
         raise WiringError(
-            "the executed notebook cannot be read", where=path, found=str(error).splitlines()[0]
+            "executed notebook cannot be read",
+            code="executed-notebook-unreadable",
+            where=path,
+            found=str(error).splitlines()[0],
         ) from error
 
 

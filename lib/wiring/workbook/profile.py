@@ -157,8 +157,10 @@ def profile_path(name_or_path: str | Path) -> Path:
     path = Path(text) if text.endswith((".yaml", ".yml")) else PROFILES / f"{text}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in PROFILES.glob("*.yaml")))
-        problem, where = ("no such profile", path) if text else ("no profile is named", "")
-        raise WiringError(problem, where=where, expected=f"a YAML file or one of: {known}", found=text)
+        expected = f"a YAML file or one of: {known}"
+        if not text:
+            raise WiringError("no profile is named", code="no-profile-named", expected=expected)
+        raise WiringError("no such profile", code="profile-missing", where=path, expected=expected, found=text)
     return path.resolve()
 
 
@@ -182,7 +184,9 @@ def read_profile(name_or_path: str | Path) -> Profile:
     path = profile_path(name_or_path)
     raw = _read_yaml(path)
     if not isinstance(raw, dict):
-        raise WiringError("a profile is a mapping of fields", where=path, found=type(raw).__name__)
+        raise WiringError(
+            "profile is not a mapping of fields", code="profile-not-mapping", where=path, found=type(raw).__name__
+        )
     try:
         return Profile.model_validate(raw)
     except ValidationError as error:
@@ -197,7 +201,11 @@ def read_profile(name_or_path: str | Path) -> Profile:
         others = sorted({".".join(map(str, e["loc"])) for e in errors[1:]} - {field})
         also = f"To correct too: {', '.join(others)}; README.md" if others else "README.md"
         raise WiringError(
-            problem, where=f"{path}, field {field}", found=found, remedy=f"{also} lists the fields"
+            problem,
+            code="profile-field",
+            where=f"{path}, field {field}",
+            found=found,
+            remedy=f"{also} lists the fields",
         ) from None
 
 
@@ -217,13 +225,23 @@ def _read_yaml(path: Path) -> Any:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader: makes plain values only
     except UnicodeDecodeError as error:
-        raise WiringError("not a text file in UTF-8", where=path, found=str(error), remedy="Save it as UTF-8") from None
+        raise WiringError(
+            "profile is not UTF-8 text",
+            code="profile-not-utf8",
+            where=path,
+            found=str(error),
+            remedy="Save it as UTF-8",
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         at = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise WiringError("not readable as YAML", where=path, found=f"{error.problem}{at}") from None
+        raise WiringError(
+            "profile is not valid YAML", code="profile-unreadable", where=path, found=f"{error.problem}{at}"
+        ) from None
     except yaml.YAMLError as error:
-        raise WiringError("not readable as YAML", where=path, found=str(error).replace("\n", " ")) from None
+        raise WiringError(
+            "profile is not valid YAML", code="profile-unreadable", where=path, found=str(error).replace("\n", " ")
+        ) from None
 
 
 def _unknown(where: tuple[int | str, ...]) -> str:
@@ -239,6 +257,10 @@ def _existing(profile: Path, field: str, value: Path) -> Path:
     path = (profile.parent / value.expanduser()).resolve()
     if not path.exists():
         raise WiringError(
-            "no such file or folder", where=f"{profile}, field {field}", expected="an existing path", found=path
+            "no such file or folder",
+            code="profile-path-missing",
+            where=f"{profile}, field {field}",
+            expected="an existing path",
+            found=path,
         )
     return path

@@ -50,7 +50,7 @@ def write_report(run: Path, notebooks: Sequence[Path] | None = None) -> Path:
     artefacts = [validate_artefact(run, name) for name in ARTEFACTS]
     paths = sorted((run / "notebooks").glob("*.ipynb")) if notebooks is None else list(notebooks)
     if not paths:
-        raise WiringError("there is no executed notebook to report", where=run / "notebooks")
+        raise WiringError("no executed notebook to report", code="no-executed-notebook", where=run / "notebooks")
     summary, conclusions = summarize(run.name, *artefacts), conclude(*artefacts)
     first = first_screen(summary, conclusions, artefacts[-1].machine, {path.stem[:2]: path.stem for path in paths})
     bodies = "".join(f'<section id="{escape(path.stem)}">{notebook_html(path)}</section>' for path in paths)

@@ -206,12 +206,9 @@ def test_what_cannot_be_compared_is_told(make, wiring_call, tmp_path):
     assert wiring_call(*words)[0] == 0
     assert "--html FILE" in wiring_call(*words, "--open")[2]
     assert "there is no such run" in wiring_call("compare", "before", "other", "--runs", tmp_path / "runs")[2]
-    (folder / "05_rebenchmark.json").unlink()
-    with pytest.raises(WiringError, match="05_rebenchmark.json: this run has not come to its end"):
-        read_run(folder)
-    (folder / "05_rebenchmark.json").write_text("[]")
-    with pytest.raises(WiringError, match="not a JSON object"):
-        read_run(folder)
-    (folder / "05_rebenchmark.json").write_text("{")
-    with pytest.raises(WiringError, match="cannot be read as JSON"):
-        read_run(folder)
+    path = folder / "05_rebenchmark.json"
+    for content, code in ((None, "run-not-finished"), ("[]", "run-file-not-object"), ("{", "run-file-unreadable")):
+        path.unlink() if content is None else path.write_text(content)
+        with pytest.raises(WiringError) as error:
+            read_run(folder)
+        assert (error.value.code, error.value.where) == (code, str(path))

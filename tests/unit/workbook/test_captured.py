@@ -34,12 +34,13 @@ def test_a_capture_survives_its_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x.safetensors"]
 
 
-def test_a_missing_or_damaged_capture_says_what_to_do(tmp_path):
-    with pytest.raises(WiringError, match='no captured states.*measure = "live"'):
-        cap.load(tmp_path / "absent.safetensors")
+def test_a_missing_or_damaged_capture_is_refused_with_a_remedy(tmp_path):
     (tmp_path / "bad.safetensors").write_bytes(b"not tensors")
-    with pytest.raises(WiringError, match="bad.safetensors: no captured states"):
-        cap.load(tmp_path / "bad.safetensors")
+    for path in (tmp_path / "absent.safetensors", tmp_path / "bad.safetensors"):
+        with pytest.raises(WiringError) as error:
+            cap.load(path)
+        assert (error.value.code, error.value.where) == ("captured-states-unreadable", str(path))
+        assert 'measure = "live"' in error.value.remedy
 
 
 def test_states_of_all_requests_are_stacked_slot_by_slot():

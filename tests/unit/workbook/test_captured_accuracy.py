@@ -74,5 +74,6 @@ def test_the_texts_hold_what_the_draft_was_fed(reference):
 
 def test_another_number_of_slots_is_refused(reference):
     captured = cap.load(RECORDED / "04_config.safetensors")
-    with pytest.raises(WiringError, match="another number of slots"):
+    with pytest.raises(WiringError) as error:
         served_texts(captured, reference, (0, 3))
+    assert (error.value.code, error.value.found) == ("served-slot-count", "3")

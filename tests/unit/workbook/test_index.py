@@ -54,8 +54,9 @@ def test_a_case_that_cannot_run_here_is_shown_with_the_reason(tmp_path, mine, mo
     found = overview(mine, tmp_path)
     assert "field draft" in found.problem and len(found.steps) == 5
     assert f"**Not on this machine as it is:** {found.problem}" in markdown(found)
-    with pytest.raises(WiringError, match="no such profile"):
+    with pytest.raises(WiringError) as error:
         overview("nope")
+    assert error.value.code == "profile-missing"
 
 
 def test_links_lead_to_files_that_are_there_and_nowhere_else(tmp_path):

@@ -26,40 +26,50 @@ def test_prompts_are_read_in_order(tmp_path):
     path = tmp_path / "prompts.json"
     path.write_text(json.dumps([{"input_ids": [1, 2], "text": "a b"}, {"input_ids": [3]}]))
     assert live.read_prompts(path, 1) == [[1, 2]]
-    with pytest.raises(WiringError, match="too few prompts.*expected 3 or more, found 2"):
+    with pytest.raises(WiringError) as error:
         live.read_prompts(path, 3)
+    assert (error.value.code, error.value.expected, error.value.found) == ("too-few-prompts", "3 or more", "2")
 
 
-def test_prompts_that_cannot_be_read_are_told(tmp_path):
-    with pytest.raises(WiringError, match="the prompts cannot be read .*found Is a directory"):
-        live.read_prompts(tmp_path, 1)
-    with pytest.raises(WiringError, match="the prompts cannot be read .*found No such file"):
-        live.read_prompts(tmp_path / "none.json", 1)
-    path = tmp_path / "prompts.json"
-    for content, found in ((b"", "an empty file"), (b"\x80\x00" * 9, "no UTF-8 text")):
-        path.write_bytes(content)
-        with pytest.raises(WiringError, match=f"prompts.json: not a list of prompts .*found {found}"):
-            live.read_prompts(path, 1)
+@pytest.mark.parametrize("name, found", [("", "Is a directory"), ("none.json", "No such file or directory")])
+def test_unreadable_prompts_are_refused(tmp_path, name, found):
+    with pytest.raises(WiringError) as error:
+        live.read_prompts(tmp_path / name, 1)
+    assert (error.value.code, error.value.found) == ("prompts-unreadable", found)
 
 
 def test_the_remedy_names_what_set_the_count(tmp_path):
     path = tmp_path / "prompts.json"
-    path.write_text('[{"input_ids": [1]}]')
-    with pytest.raises(WiringError, match="Add prompts or lower benchmark.prompts in the profile"):
-        live.read_prompts(path, 8)
-    with pytest.raises(WiringError, match="Add prompts or lower --count"):
-        live.read_prompts(path, 8, asked_by="--count")
-    path.write_text("[]")
-    with pytest.raises(WiringError, match=r"found 0\). Add prompts\.$"):  # fewer would not help
-        live.read_prompts(path, 8, asked_by="--count")
+    for text, setter, remedy in (
+        ('[{"input_ids": [1]}]', {}, "Add prompts or lower benchmark.prompts in the profile"),
+        ('[{"input_ids": [1]}]', {"asked_by": "--count"}, "Add prompts or lower --count"),
+        ("[]", {"asked_by": "--count"}, "Add prompts"),  # a lower count does not help
+    ):
+        path.write_text(text)
+        with pytest.raises(WiringError) as error:
+            live.read_prompts(path, 8, **setter)
+        assert error.value.remedy == remedy
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '[{"text": "no ids"}]', '{"input_ids": [1]}', '[{"input_ids": ["a"]}]'])
-def test_a_file_of_another_shape_is_refused(tmp_path, text):
+@pytest.mark.parametrize(
+    "content, found",
+    [
+        (b"", "an empty file"),
+        (b"\x80\x00" * 9, "no UTF-8 text"),
+        (b"{", ""),
+        (b"[1]", ""),
+        (b'[{"text": "no ids"}]', ""),
+        (b'{"input_ids": [1]}', ""),
+        (b'[{"input_ids": ["a"]}]', ""),
+    ],
+)
+def test_a_file_of_another_shape_is_refused(tmp_path, content, found):
     path = tmp_path / "prompts.json"
-    path.write_text(text)
-    with pytest.raises(WiringError, match="prompts.json: not a list of prompts"):
+    path.write_bytes(content)
+    with pytest.raises(WiringError) as error:
         live.read_prompts(path, 1)
+    assert (error.value.code, error.value.where) == ("prompts-not-a-list", str(path))
+    assert not found or error.value.found == found
 
 
 def test_the_server_gets_the_speculation_as_asked_not_as_resolved(tmp_path):

@@ -41,45 +41,57 @@ def test_paths_are_relative_to_the_file(tmp_path, good):
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    "change, field, part",
     [
-        ({"name": "Bad Name"}, "field name"),
-        ({"targt": "x"}, "field targt: unknown field; did you mean target"),
-        ({"benchmark": {"promts": 8}}, "field benchmark.promts: unknown field; did you mean prompts"),
-        ({"engine": {"xyz": 8}}, "field engine.xyz: unknown field; there are device, dtype"),
-        ({"nmae": "x", "validation_accuracy": 7}, "field nmae.*To correct too: validation_accuracy"),
-        ({"target": "nowhere"}, "field target.*no such file or folder"),
-        ({"validation_accuracy": 75}, "field validation_accuracy.*less than or equal to 1"),
-        ({"trained_layout": [0, 3, 32]}, "field trained_layout: boundary 32 is not in states.boundaries"),
-        ({"trained_layout": [-1, 2, 30]}, "field trained_layout.0"),
-        ({"speculation": {"steps": 0}}, "field speculation.steps"),
-        ({"engine": {"device": "tpu"}}, "field engine.device"),
-        ({"engine": {"url": "gpubox:30000"}}, "field engine.url.*http://HOST:PORT"),
-        ({"benchmark": {"prompts": "many"}}, "field benchmark.prompts"),
+        ({"name": "Bad Name"}, "name", ""),
+        ({"targt": "x"}, "targt", "did you mean target"),
+        ({"benchmark": {"promts": 8}}, "benchmark.promts", "did you mean prompts"),
+        ({"engine": {"xyz": 8}}, "engine.xyz", "device, dtype"),
+        ({"apply_to": "installed"}, "apply_to", "unknown field"),  # profiles of older releases may have it
+        ({"nmae": "x", "validation_accuracy": 7}, "nmae", "validation_accuracy"),
+        ({"validation_accuracy": 75}, "validation_accuracy", ""),
+        ({"trained_layout": [0, 3, 32]}, "trained_layout", "boundary 32"),
+        ({"trained_layout": [-1, 2, 30]}, "trained_layout.0", ""),
+        ({"speculation": {"steps": 0}}, "speculation.steps", ""),
+        ({"engine": {"device": "tpu"}}, "engine.device", ""),
+        ({"engine": {"url": "gpubox:30000"}}, "engine.url", "http://HOST:PORT"),
+        ({"benchmark": {"prompts": "many"}}, "benchmark.prompts", ""),
     ],
 )
-def test_a_bad_field_is_named(tmp_path, good, change, message):
-    with pytest.raises(WiringError, match=message) as caught:
-        load_profile(write(tmp_path, {**good, **change}))
-    assert "mine.yaml" in str(caught.value)
+def test_a_bad_field_is_named(tmp_path, good, change, field, part):
+    path = write(tmp_path, {**good, **change})
+    with pytest.raises(WiringError) as error:
+        load_profile(path)
+    assert (error.value.code, error.value.where) == ("profile-field", f"{path}, field {field}")
+    assert part in f"{error.value.problem} {error.value.remedy}"
+
+
+def test_a_path_that_does_not_exist_is_refused(tmp_path, good):
+    path = write(tmp_path, {**good, "target": "nowhere"})
+    with pytest.raises(WiringError) as error:
+        load_profile(path)
+    assert (error.value.code, error.value.where) == ("profile-path-missing", f"{path}, field target")
+    assert error.value.found == str(tmp_path / "nowhere")
 
 
 def test_a_missing_field_and_a_broken_file(tmp_path, good):
-    with pytest.raises(WiringError, match="field draft.*Field required"):
-        load_profile(write(tmp_path, {k: v for k, v in good.items() if k != "draft"}))
-    (tmp_path / "mine.yaml").write_text("a: [1")
-    with pytest.raises(WiringError, match="not readable as YAML"):
-        load_profile(tmp_path / "mine.yaml")
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(good) + "name: other\n")
-    with pytest.raises(WiringError, match="name stands twice in line"):
-        load_profile(tmp_path / "mine.yaml")
-    (tmp_path / "mine.yaml").write_bytes(yaml.safe_dump(good).encode() + "# gr\xfc\xdfe\n".encode("latin-1"))
-    with pytest.raises(WiringError, match="mine.yaml: not a text file in UTF-8"):
-        load_profile(tmp_path / "mine.yaml")
-    with pytest.raises(WiringError, match="^no profile is named.*cpu-tiny"):
-        load_profile("")
-    with pytest.raises(WiringError, match="no such profile.*cpu-tiny"):
-        load_profile("nope")
+    path, whole = tmp_path / "mine.yaml", yaml.safe_dump(good)
+    without = yaml.safe_dump({name: value for name, value in good.items() if name != "draft"})
+    for content, code, place, found in (
+        (without, "profile-field", f"{path}, field draft", ""),
+        ("a: [1", "profile-unreadable", f"{path}", "line 1"),
+        (whole + "name: other\n", "profile-unreadable", f"{path}", "name"),
+        ("- a list", "profile-not-mapping", f"{path}", "list"),
+        (whole + "# gr\xfc\xdfe\n", "profile-not-utf8", f"{path}", "0xfc"),
+    ):
+        path.write_bytes(content.encode("latin-1"))
+        with pytest.raises(WiringError) as error:
+            load_profile(path)
+        assert (error.value.code, error.value.where) == (code, place) and found in error.value.found
+    for name, code in (("", "no-profile-named"), ("nope", "profile-missing")):
+        with pytest.raises(WiringError) as error:
+            load_profile(name)
+        assert error.value.code == code and "cpu-tiny" in error.value.expected
 
 
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda p: p.stem)

@@ -45,15 +45,15 @@ def test_one_differing_output_is_not_lossless(run, five, name):
 
 
 def test_a_missing_artefact_and_one_of_another_shape_are_refused(run):
-    (run / "02_accuracy.json").write_text('{"source": "live", "surprise": 1}')
-    with pytest.raises(WiringError, match="not an artefact of this release"):
-        validate_artefact(run, "02_accuracy")
-    (run / "02_accuracy.json").write_text('{"source": "li')
-    with pytest.raises(WiringError, match="not an artefact of this release"):
-        validate_artefact(run, "02_accuracy")
+    for text in ('{"source": "live", "surprise": 1}', '{"source": "li'):
+        (run / "02_accuracy.json").write_text(text)
+        with pytest.raises(WiringError) as error:
+            validate_artefact(run, "02_accuracy")
+        assert error.value.code == "artefact-invalid" and "02_accuracy.json" in error.value.where
     (run / "02_accuracy.json").unlink()
-    with pytest.raises(WiringError, match="not there yet.*Run the notebooks before"):
+    with pytest.raises(WiringError) as error:
         write_summary(run, "mine")
+    assert (error.value.code, error.value.where) == ("artefact-missing", str(run / "02_accuracy.json"))
     assert not (run / "summary.json").exists()
 
 
@@ -75,8 +75,9 @@ def test_artefacts_round_trip(tmp_path, five):
 
 
 def test_open_case_refuses_an_unknown_way_to_measure():
-    with pytest.raises(WiringError, match="expected live or recorded, found 'Live'"):
+    with pytest.raises(WiringError) as error:
         open_case(profile="cpu-tiny", measure="Live")
+    assert (error.value.code, error.value.found) == ("unknown-measure", "'Live'")
 
 
 def test_only_a_live_run_is_recorded(run, five, monkeypatch, tmp_path_factory):
@@ -87,6 +88,7 @@ def test_only_a_live_run_is_recorded(run, five, monkeypatch, tmp_path_factory):
     assert sorted(p.name for p in goal.iterdir()) == sorted([*(f"{n}.json" for n in five), "03_states.safetensors"])
     old = five["04_patch"].model_copy(update={"source": "recorded"})
     (run / "04_patch.json").write_text(old.model_dump_json())
-    with pytest.raises(WiringError, match="only a live run"):
+    with pytest.raises(WiringError) as error:
         record(run, "cpu-tiny")
+    assert (error.value.code, error.value.where) == ("run-not-live", str(run / "04_patch.json"))
     assert len(list(goal.iterdir())) == 6
