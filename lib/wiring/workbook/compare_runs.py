@@ -78,7 +78,7 @@ class Comparison:
 def read_run(folder: Path, profile: Path | None = None) -> Run:
     """The run in `folder`, made from `profile` (as that file is now).
 
-    Raises WiringError where the run has not come to its end or a file of it is no JSON object.
+    Raises WiringError: run-not-finished, run-file-unreadable, run-file-not-object.
     """
     files = {name: _read(folder / f"{name}.json") for name in ARTEFACTS}
     for name in ("01_measured", "05_measured"):
