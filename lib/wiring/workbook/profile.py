@@ -199,13 +199,13 @@ def read_profile(name_or_path: str | Path) -> Profile:
         elif first["type"] == "missing":
             found = ""
         others = sorted({".".join(map(str, e["loc"])) for e in errors[1:]} - {field})
-        also = f"To correct too: {', '.join(others)}; README.md" if others else "README.md"
+        also = f"Also wrong: {', '.join(others)}; " if others else ""
         raise WiringError(
             problem,
             code="profile-field",
             where=f"{path}, field {field}",
             found=found,
-            remedy=f"{also} lists the fields",
+            remedy=f"{also}data/profiles/gpu-example.yaml lists the fields",
         ) from None
 
 

@@ -1,13 +1,20 @@
 """The evidence of a run: each figure from its artefact, and the verdict on the recorded one."""
 
+import shutil
+
 import pytest
+from safetensors.torch import load_file, save_file
 
 from wiring.checkpoints.file_findings import Finding
 from wiring.diagnosis.verdict import diagnose
+from wiring.engines.resolve import parse_engine
+from wiring.engines.sglang import SUPPORTED
 from wiring.errors import WiringError
+from wiring.lint import lint
 from wiring.workbook.artefacts import LayoutDiff
-from wiring.workbook.case import RECORDED
+from wiring.workbook.case import RECORDED, validate_artefact
 from wiring.workbook.gather_evidence import evidence_as_served, evidence_of_run
+from wiring.workbook.profile import PROFILES
 
 
 @pytest.fixture
@@ -47,11 +54,13 @@ def test_a_run_that_is_not_finished_gives_what_it_has(run):
     for name in ("02_accuracy", "03_layout", "04_patch", "05_rebenchmark"):
         (run / f"{name}.json").unlink()
     assert [a.accept_length for a in evidence_of_run(run).acceptance] == [1.06]
-    with pytest.raises(WiringError, match="cured server was not measured"):
+    with pytest.raises(WiringError) as error:
         evidence_of_run(run, cured=True)
+    assert (error.value.code, error.value.found) == ("fix-not-measured", "01_throughput")
     (run / "01_throughput.json").unlink()
-    with pytest.raises(WiringError, match="measured nothing"):
+    with pytest.raises(WiringError) as error:
         evidence_of_run(run)
+    assert (error.value.code, error.value.found) == ("run-measured-nothing", "no artefact")
 
 
 def test_lint_findings_of_notebook_03_change_the_verdict(five):
@@ -67,6 +76,23 @@ def test_lint_findings_of_notebook_03_change_the_verdict(five):
         ]
         scores.append({one.fault: one.score for one in diagnose(evidence).ranking}.get(3, 0.0))
     assert scores[0] > scores[1]
+
+
+def test_a_planted_fault_that_only_lint_finds_is_named_by_the_verdict(tmp_path):
+    tiny = PROFILES.parent / "tiny"
+    draft = tmp_path / "draft"
+    shutil.copytree(tiny / "draft", draft)
+    tensors = load_file(draft / "model.safetensors")
+    tensors["d2t"] = tensors["d2t"] + 10**6  # ids beyond the target's vocabulary
+    save_file(tensors, draft / "model.safetensors")
+    findings = lint(draft, tiny / "target", parse_engine(f"sglang=={SUPPORTED}"), trained=(0, 3, 31)).findings
+    recorded = validate_artefact(RECORDED / "cpu-tiny", "03_layout")
+    throughput = validate_artefact(RECORDED / "cpu-tiny", "01_throughput")
+    with_lint, without = (
+        diagnose(evidence_as_served(throughput=throughput, layout=recorded.model_copy(update={"lint_findings": one})))
+        for one in (findings, ())
+    )
+    assert 9 in with_lint.named and 9 not in without.named
 
 
 def test_a_throughput_alone_is_enough_to_begin(five):
