@@ -50,7 +50,8 @@ def evidence_of_run(folder: Path, *, cured: bool = False) -> Evidence:
     if cured:
         if "04_patch" not in found or "05_rebenchmark" not in found:
             raise WiringError(
-                "the cured server was not measured",
+                "server with the fix was not measured",
+                code="fix-not-measured",
                 where=folder,
                 expected="04_patch and 05_rebenchmark",
                 found=", ".join(found) or "no artefact",
@@ -65,7 +66,8 @@ def evidence_of_run(folder: Path, *, cured: bool = False) -> Evidence:
         )
     if not {"01_throughput", "05_rebenchmark"} & set(found):
         raise WiringError(
-            "the run has measured nothing yet",
+            "run has no measurement yet",
+            code="run-measured-nothing",
             where=folder,
             expected="01_throughput or 05_rebenchmark",
             found=", ".join(found) or "no artefact",
