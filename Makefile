@@ -73,10 +73,10 @@ test-variants: setup ## every kind of draft on SGLang's CPU server proposes the 
 test-layouts: setup ## what SGLang's CPU server feeds the draft of each target family is what the rules say (10 servers)
 	$(ENTER); exec $(PY) -m pytest -s tests/server/test_cpu_served_layouts.py
 
-test-long: setup ## what make test runs a share of: 200 random kills of the source patch, searches of many spoilt drafts, all planted faults (15 minutes)
+test-long: setup ## what make test runs a share of: searches of many corrupted drafts, all planted faults, every notebook saved twice (15 minutes)
 	$(ENTER); OMP_NUM_THREADS=1 exec $(PY) -m pytest tests -n 2 -m "long and not server"
 
-test-servers: setup ## what make test runs a share of, on real servers: more chains, notebook 04 on the installed SGLang, wiring ab, the server panel (20 minutes)
+test-servers: setup ## what make test runs a share of, on real servers: more chains, a patched copy of SGLang, wiring ab, the server panel (20 minutes)
 	$(ENTER); exec $(PY) -m pytest tests -m "long and server"
 
 # A Chromium is looked for and, on Debian as root, installed: Playwright's own would come from a host of its own.
