@@ -84,6 +84,7 @@ def execute(job: NotebookJob, log: Path, progress: RunProgress, started: Callabl
         except BaseException as error:
             # A second Ctrl-C must not interrupt this; the supervisor ends the tree within seconds.
             with _handlers(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                state = _read(path)  # the last poll may be older than the cell that runs now
                 progress.say("Stopping: ending the notebook and the processes that it started (10 s at most).")
                 process.end()
                 stopped = JobResult("stopped", **_place(state), message=f"stopped by {type(error).__name__}")
