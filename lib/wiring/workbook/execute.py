@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -70,27 +69,28 @@ def execute(job: NotebookJob, log: Path, progress: RunProgress, started: Callabl
     `started` receives the id of the notebook's process. Raises WiringError (notebook-failed).
     """
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="wiring-") as scratch:
-        path = write_json(Path(scratch) / "state.json", {"job": asdict(job)})
-        command = [sys.executable, "-m", "wiring.workbook.notebook_process", str(path)]
-        process = start_supervised(command, os.environ, log, grace_s=_GRACE_S)
-        started(process.pid)
-        state: dict[str, Any] = {}
-        try:
-            while process.alive:
-                state = _read(path)
-                progress.cell(state.get("cell", 0), state.get("cells", 0))
-                time.sleep(_POLL_S)
-        except BaseException as error:
-            # A second Ctrl-C must not interrupt this; the supervisor ends the tree within seconds.
-            with _handlers(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                state = _read(path)  # the last poll may be older than the cell that runs now
-                progress.say("Stopping: ending the notebook and the processes that it started (10 s at most).")
-                process.end()
-                stopped = JobResult("stopped", **_place(state), message=f"stopped by {type(error).__name__}")
-                _correct(Path(job.output), stopped)
-            raise
-        ended = _read(path)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # Next to the log, not in the temporary directory: a killed run leaves nothing there.
+    path = write_json(log.with_name(f".{log.stem}.state.json"), {"job": asdict(job)})
+    command = [sys.executable, "-m", "wiring.workbook.notebook_process", str(path)]
+    process = start_supervised(command, os.environ, log, grace_s=_GRACE_S)
+    started(process.pid)
+    try:
+        while process.alive:
+            state = _read(path)
+            progress.cell(state.get("cell", 0), state.get("cells", 0))
+            time.sleep(_POLL_S)
+    except BaseException as error:
+        # A second Ctrl-C must not interrupt this; the supervisor ends the tree within seconds.
+        with _handlers(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            state = _read(path)  # the last poll may be older than the cell that runs now
+            progress.say("Stopping: ending the notebook and the processes that it started (10 s at most).")
+            process.end()
+            stopped = JobResult("stopped", **_place(state), message=f"stopped by {type(error).__name__}")
+            _correct(Path(job.output), stopped)
+        raise
+    ended = _read(path)
+    path.unlink()
     message = f"its process ended with status {process.exit_status}"
     result = (
         JobResult(**ended["result"]) if "result" in ended else JobResult("crashed", **_place(ended), message=message)
