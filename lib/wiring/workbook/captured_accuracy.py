@@ -1,4 +1,4 @@
-"""Captured requests against the reference: every slot in every phase, and the draft's accuracy on what it was fed."""
+"""Compare captured requests with the reference: slots by phase, and the draft's accuracy on captured states."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def compare_with_reference(
 def phase_differences(
     trained: Layout, comparisons: Mapping[Phase, PhaseComparison], num_layers: int | None = None
 ) -> dict[Phase, LayoutDifference]:
-    """What each phase's slots are against the trained layout."""
+    """Return the difference of each phase's slots to the trained layout."""
     return {phase: diff_layouts(trained, one.matches, num_layers) for phase, one in comparisons.items()}
 
 

@@ -1,4 +1,4 @@
-"""States captured in the running server, kept with the text that they belong to, and their match to boundaries."""
+"""Capture states in a running server, keep them with their text, and match them to boundaries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHASES = (Phase.PREFILL, Phase.VERIFY)  # those without which a capture explains
 
 @dataclass(frozen=True)
 class CapturedRequest:
-    """One request: its text, and for each phase the positions and the states that were seen there.
+    """One request: its text, and for each phase the positions and the captured states.
 
     `tokens` int64 [N] is prompt and output; `positions[phase]` int64 [M]; `states[phase]` [M, n*H]. The phases of
     `PHASES` are always there, draft_extend where it was captured.
@@ -40,7 +40,7 @@ class CapturedRequest:
 
     @property
     def output_ids(self) -> tuple[int, ...]:
-        """The generated ids."""
+        """Return the generated ids."""
         return tuple(self.tokens[self.prompt_len :].tolist())
 
 
@@ -119,7 +119,7 @@ def _assemble(records, summary: CaptureSummary, rid: str, prompt: list[int], out
 
 
 def phases(captured: Sequence[CapturedRequest]) -> tuple[Phase, ...]:
-    """The phases that every request has, in the order of serving; older captures have no draft_extend."""
+    """Return the phases that every request has, in serving order; older captures have no draft_extend."""
     return tuple(phase for phase in Phase if all(phase in request.states for request in captured))
 
 
@@ -164,7 +164,7 @@ def _load_one(file, i: int) -> CapturedRequest:
 
 
 def phase_states(captured: Sequence[CapturedRequest], phase: Phase, hidden_size: int) -> torch.Tensor:
-    """The states of one phase, all requests one after the other: [M, n, H]."""
+    """Return the states of one phase, all requests concatenated: [M, n, H]."""
     states = torch.cat([request.states[phase] for request in captured])  # [M, n*H]
     return states.view(states.shape[0], -1, hidden_size)
 
@@ -172,7 +172,7 @@ def phase_states(captured: Sequence[CapturedRequest], phase: Phase, hidden_size:
 def reference_states(
     captured: Sequence[CapturedRequest], phase: Phase, reference: ReferenceTarget, shift: int = 0
 ) -> torch.Tensor:
-    """Every boundary of the reference target at the captured rows: [L+1, M, H]; `shift` moves the positions."""
+    """Return every boundary of the reference target at the captured rows: [L+1, M, H]; `shift` moves the positions."""
     parts = []
     for request in captured:
         boundaries = reference.forward(request.tokens[None]).boundaries[:, 0]  # [L+1, N, H]
@@ -184,7 +184,7 @@ def reference_states(
 def match_phases(
     captured: Sequence[CapturedRequest], reference: ReferenceTarget
 ) -> dict[Phase, tuple[SlotComparison, ...]]:
-    """For each phase that was captured, which boundary each served slot is."""
+    """Return for each captured phase which boundary each served slot holds."""
     return {
         phase: match_slots(
             phase_states(captured, phase, reference.hidden_size), reference_states(captured, phase, reference)
@@ -194,7 +194,7 @@ def match_phases(
 
 
 def phase_layout(matches: Mapping[Phase, Sequence[SlotComparison]]) -> PhaseLayout:
-    """The captured layouts in the form that artefacts keep."""
+    """Return the captured layouts as artefacts store them."""
     return PhaseLayout(**{phase: matched_layout(found) for phase, found in matches.items()})
 
 

@@ -1,4 +1,4 @@
-"""A case: the profile, where its artefacts are read and written, and whether the server is measured now."""
+"""A case: its profile, the folder of its artefacts, and whether the server is measured now."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Case:
 
     @property
     def live(self) -> bool:
-        """Is the server measured now, or read from the recorded run?"""
+        """Return whether the server is measured now rather than read from the recorded run."""
         return self.measure == "live"
 
     def write(self, name: str, value: BaseModel) -> Path:
-        """Write `name`.json into the run folder, whole or not at all."""
+        """Write `name`.json into the run folder, atomically."""
         return write_text(self.folder / f"{name}.json", value.model_dump_json(indent=1) + "\n")
 
     def read(self, name: str, model: type[M]) -> M:
@@ -56,20 +56,20 @@ class Case:
         return _read(self.recorded / f"{name}.json", model)
 
     def measured_file(self, name: str) -> Path:
-        """Where a measurement of this notebook lies: in the run when measured now, else in the recorded run."""
+        """Return the path of a measurement: in the run when measured now, else in the recorded run."""
         return (self.folder if self.live else self.recorded) / name
 
     def _home(self) -> Path:
         return self.recorded if self.standalone else self.folder
 
     def logs(self) -> Path:
-        """The folder of the server logs."""
+        """Return the folder of the server logs."""
         path = self.folder / "logs"
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def scratch(self, name: str) -> Path:
-        """A folder of this run for copies and captures (its parent exists, it need not)."""
+        """Return a folder of this run for copies and captures; its parent exists."""
         (self.folder / "scratch").mkdir(parents=True, exist_ok=True)
         return self.folder / "scratch" / name
 

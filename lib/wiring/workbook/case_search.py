@@ -1,4 +1,4 @@
-"""Which layout the case's draft was trained on, told from its weights, on the saved documents' own tokens."""
+"""Search the trained layout of the case's draft from its weights, on the tokens of the saved documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wiring.model.target_reference import ReferenceTarget
 
 
 def search_data(opened: DraftEvaluation, reference: ReferenceTarget, documents: int = DOCUMENTS) -> SearchData:
-    """The first saved documents, run through the reference for their states at every boundary.
+    """Return the first saved documents, run through the reference for their states at every boundary.
 
     The files themselves hold the trained boundaries only; what the draft's config records is not looked at.
     """
@@ -27,7 +27,7 @@ def search_data(opened: DraftEvaluation, reference: ReferenceTarget, documents: 
 
 @torch.no_grad()
 def with_shuffled_fc(draft: Eagle3Draft, seed: int = 0) -> Eagle3Draft:
-    """A copy of the draft with the columns of `fc` shuffled: no layout fits it, the control of a search."""
+    """Return a copy of the draft with the columns of `fc` shuffled: no layout fits it, the control of a search."""
     spoilt = copy.deepcopy(draft)
     order = torch.randperm(draft.fc.weight.shape[1], generator=torch.Generator().manual_seed(seed))
     spoilt.fc.weight.copy_(draft.fc.weight[:, order.to(draft.fc.weight.device)])
@@ -36,7 +36,7 @@ def with_shuffled_fc(draft: Eagle3Draft, seed: int = 0) -> Eagle3Draft:
 
 @torch.no_grad()
 def with_swapped_slots(draft: Eagle3Draft) -> Eagle3Draft:
-    """A copy of the draft with the first two slots of `fc` swapped: its layout is the draft's, with these two swapped.
+    """Return a copy of the draft with the first two slots of `fc` swapped; its layout has them swapped too.
 
     Raises ValueError for a draft of one slot.
     """

@@ -1,4 +1,4 @@
-"""Claims that check themselves: expected and actual side by side, and whether the claim holds.
+"""Claims that check themselves: expected and actual value, and whether the claim holds.
 
 A claim that does not hold is a finding, not an exception: the notebook goes on, and the verdict shows it.
 Take no times into a claim's text: what stands there is compared when notebooks are re-run.

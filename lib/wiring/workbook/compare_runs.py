@@ -1,4 +1,4 @@
-"""Two runs side by side, before and after an upgrade: every row with what must be equal for it to be compared.
+"""Compare two runs, for example before and after an upgrade: each row with the conditions that must be equal.
 
 Read as plain JSON, not as artefacts of this release, because one of the runs may be of an older one. A row whose
 counting rule, text, target, setting or machine differs is shown and not compared; what could not be read is said.
@@ -24,21 +24,21 @@ _END = 2**20  # bytes at the end of a file of weights that tell one training fro
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder's name, its artefacts and measurements by file name, its profile ({}: not known)."""
+    """A finished run: its folder's name, its artefacts and measurements by file name, its profile ({}: unknown)."""
 
     name: str
     files: Mapping[str, Mapping[str, Any]]
     profile: Mapping[str, Any]
 
     def at(self, path: str) -> Any:
-        """What lies at "file.field.field"; None where there is no such field."""
+        """Return the value at "file.field.field"; None where there is no such field."""
         name, *fields = path.split(".")
         return reduce(_step, fields, self.files.get(name))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same in both runs, in words; "not known" where it could not be read."""
+    """A difference between the runs, in words; "not known" where it could not be read."""
 
     what: str
     a: str
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both runs in words. `change`: b over a, or b - a; "" where it is not compared.
+    """A figure of both runs as text. `change`: b over a, or b - a; "" where it is not compared.
 
     `refused`: why it must not be compared; `unchecked`: what could not be held against each other.
     """
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs a and b. `differences` is what is not the same; `note` says what a change can be put down to."""
+    """The comparison of runs a and b. `note` names the differences that can explain a change."""
 
     a: str
     b: str
@@ -71,12 +71,12 @@ class Comparison:
     note: str
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the comparison as JSON data."""
         return asdict(self)
 
 
 def read_run(folder: Path, profile: Path | None = None) -> Run:
-    """The run in `folder`, made from `profile` (as that file is now).
+    """Return the run in `folder`, made from `profile` (as that file is now).
 
     Raises WiringError: run-not-finished, run-file-unreadable, run-file-not-object.
     """
@@ -88,7 +88,7 @@ def read_run(folder: Path, profile: Path | None = None) -> Run:
 
 
 def compare(a: Run, b: Run) -> Comparison:
-    """Hold two runs against each other, row by row."""
+    """Compare two runs, row by row."""
     values = {name: (read(a), read(b)) for name, read in _CONDITIONS.items()}
     differences = tuple(
         Difference(name, *(_said(value) for value in pair)) for name, pair in values.items() if pair[0] != pair[1]
@@ -108,13 +108,13 @@ def _version(package: str) -> Callable[[Run], str | None]:
 
 
 def _accept_rule(run: Run) -> str | None:
-    """What an accept length counts; the names of the counters it is read from belong to the release of SGLang."""
+    """Return the counting rule of an accept length without the counter names, which depend on the SGLang release."""
     rule = run.at("05_rebenchmark.accept_rule")
     return None if rule is None else rule.split(", from ")[0]
 
 
 def _text(run: Run) -> str | None:
-    """The prompts and the number of new tokens, as a digest."""
+    """Return a digest of the prompts and the number of new tokens."""
     prompts, tokens = run.at("05_measured.prompt_ids"), run.at("05_measured.new_tokens")
     if prompts is None:
         return None
@@ -140,7 +140,7 @@ def _checkpoint(field: str) -> Callable[[Run], str | None]:
 
 
 def _mark_of(folder: Path) -> str | None:
-    """The folder's name and a digest of its files as they are now: names, sizes, and the ends of config and weights."""
+    """Return the folder's name and a digest of its files: names, sizes, and the ends of config and weights."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     if not files:
         return None
@@ -194,7 +194,7 @@ _ACCEPT = ("target", "rule of accept lengths", "text", "resolved setting")
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A row: where its figure lies, how it is written, and which conditions must be equal."""
+    """A row: the path of its figure, its format, and the conditions that must be equal."""
 
     name: str
     path: str
@@ -251,7 +251,7 @@ def _figure(value: Any, wanted: _Wanted) -> str:
 
 
 def _change(a: Any, b: Any, wanted: _Wanted) -> str:
-    """The ratio of rates, speed-ups and prices, the difference of other numbers, "same" or "other" of all else."""
+    """Return the ratio of rates, speed-ups and costs, the difference of other numbers, else "same" or "other"."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         ratio = "rule of rates" in wanted.needs and a
         return f"x {b / a:.2f}" if ratio else f"{b - a:+{wanted.form}}"
@@ -305,7 +305,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _profile(path: Path | None) -> dict[str, Any]:
-    """The profile's fields, its paths absolute; {} where it cannot be read any more."""
+    """Return the profile's fields with absolute paths; {} where it cannot be read."""
     if path is None:
         return {}
     try:

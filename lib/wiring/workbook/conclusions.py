@@ -1,4 +1,4 @@
-"""The five conclusions of a case, one per notebook: the question, the finding in a sentence, the checks under it."""
+"""The five conclusions of a case, one per notebook: question, finding in a sentence, and checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wiring.workbook.check import Claim
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What notebook `number` ("01" to "05") found: figures only, so that it is true whatever the checks say."""
+    """The conclusion of notebook `number` ("01" to "05"); the finding states figures only."""
 
     number: str
     question: str
@@ -19,14 +19,14 @@ class Conclusion:
 
     @property
     def failing(self) -> int:
-        """How many of its checks fail."""
+        """Return the number of failing checks."""
         return sum(not check.holds for check in self.checks)
 
 
 def conclude(
     throughput: Throughput, accuracy: Accuracy, layout: LayoutDiff, patch: Patch, rebenchmark: Rebenchmark
 ) -> tuple[Conclusion, ...]:
-    """The conclusions in the order of the notebooks."""
+    """Return the conclusions in the order of the notebooks."""
     asked = (
         ("Is the server slower with the draft than without?", _symptom(throughput), throughput),
         ("Is the draft any good by itself?", _alone(accuracy), accuracy),

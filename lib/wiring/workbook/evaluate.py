@@ -1,4 +1,4 @@
-"""The draft alone, on the case's saved training states and on text that the target wrote."""
+"""Evaluate the draft alone, on the case's saved training states and on text that the target wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def open_draft(case: Case) -> DraftEvaluation:
-    """The case's draft, the target's ends and the saved states; the draft runs in float32 on the profile's device.
+    """Open the case's draft, the target's embedding and head, and the saved states; float32 on the profile's device.
 
     Raises WiringError when the draft does not fit the target, the states do not fit either, or too few are saved.
     """
@@ -59,7 +59,7 @@ def open_draft(case: Case) -> DraftEvaluation:
 
 
 def evaluate_draft(case: Case, opened: DraftEvaluation, layout: Layout) -> EvaluationResult:
-    """Accuracy by depth under `layout`, with every control, by the profile's counting rule.
+    """Return accuracy by depth under `layout`, with every control, by the profile's counting rule.
 
     Raises WiringError when a boundary of `layout` was not saved.
     """
@@ -68,7 +68,7 @@ def evaluate_draft(case: Case, opened: DraftEvaluation, layout: Layout) -> Evalu
 
 
 def load_reference(case: Case) -> ReferenceTarget:
-    """The target in transformers, on the profile's device and in its dtype."""
+    """Load the target in transformers, on the profile's device and in its dtype."""
     dtype = _DTYPES.get(case.profile.engine.dtype, torch.bfloat16)
     limit_threads_for_small_model(read_target_config(case.profile.target).hidden_size)
     return ReferenceTarget.load(case.profile.target, device=case.profile.engine.device, dtype=dtype)
@@ -95,5 +95,5 @@ def replay_texts(
 
 
 def pool(replays: Sequence[Replay]) -> Replay:
-    """All rounds of several replays as one."""
+    """Return all rounds of several replays as one."""
     return summarize([accepted for one in replays for accepted in one.rounds], replays[0].steps)

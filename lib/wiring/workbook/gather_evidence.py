@@ -1,4 +1,4 @@
-"""The evidence of a run from its artefacts: T of 02, S and C of 03 (C once cured: 04), L, P and R of 01 and 05."""
+"""Build the evidence of a run from its artefacts: T of 02, L, S, C of 03 (C of 04 after the fix), P, R of 01 and 05."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _AS_TRANSFORM = {"drift": DRIFTED, "between": PARTIAL}  # verdicts of a comparis
 
 
 def evidence_of_run(folder: Path, *, cured: bool = False) -> Evidence:
-    """The evidence of a run folder: the draft as served, or after its cure.
+    """Return the evidence of a run folder: the draft as served, or after the fix.
 
     Takes the artefacts that are there; the as-served evidence needs one of 01 and 05 at least, the cured one 04 and 05.
     Raises WiringError when these are missing, or one is not of this release's shape.
@@ -90,7 +90,7 @@ def evidence_as_served(
     rebenchmark: Rebenchmark | None = None,
     name: str = "",
 ) -> Evidence:
-    """The draft as served, from the artefacts at hand. Arms come from 05 where it ran, for there all are of one run."""
+    """Return the evidence of the draft as served. Arms come from 05 where it ran, which has all in one run."""
     arms = rebenchmark or throughput
     assert arms is not None, "needs an artefact with arms"
     source = "05_rebenchmark" if rebenchmark else "01_throughput"
@@ -116,7 +116,7 @@ def evidence_of_cured(
     layout: LayoutDiff | None = None,
     name: str = "",
 ) -> Evidence:
-    """The server after its cure: layout as captured under it, and the accept length that a replay predicts.
+    """Return the evidence of the fixed server: the captured layout, and the accept length that a replay predicts.
 
     The states served before the cure say nothing of it and are left out. The replay drafted along the very text that
     the server decoded, so it stands for T by depth, each among the rounds that got there.
@@ -180,7 +180,7 @@ def _resolved_steps(throughput: Throughput | None) -> int | None:
 
 
 def _arguments(throughput: Throughput | None) -> tuple[ArgumentRecord, ...]:
-    """Only what was asked for: the rest the server was left to choose."""
+    """Return the arguments that were requested; the server chose the others."""
     if throughput is None:
         return ()
     return tuple(
@@ -191,7 +191,7 @@ def _arguments(throughput: Throughput | None) -> tuple[ArgumentRecord, ...]:
 
 
 def _training(artefact: AccuracyArtefact | None) -> tuple[AccuracyRecord, ...]:
-    """T on the saved states under the trained layout, depth by depth, and its controls at depth 0."""
+    """Return T on the saved states under the trained layout, depth by depth, and its controls at depth 0."""
     if artefact is None:
         return ()
     rows = [
@@ -227,7 +227,7 @@ def _row(report: AccuracyReport, depth: int, rule: str, control: str) -> list[Ac
 
 
 def _serving(layout: LayoutDiff | None, *, served: bool) -> tuple[AccuracyRecord, ...]:
-    """T and S on the text that the server decoded: the reference's trained states, and what the server fed."""
+    """Return T and S on the text that the server decoded: on the reference's trained states, and on captured states."""
     if layout is None:
         return ()
     rows: list[AccuracyRecord] = []
@@ -243,7 +243,7 @@ def _serving(layout: LayoutDiff | None, *, served: bool) -> tuple[AccuracyRecord
 
 
 def _replay(by_position: Sequence[float], rounds: int) -> tuple[AccuracyRecord, ...]:
-    """Marginal shares of a replay as accuracies among the rounds that got there."""
+    """Return the shares of a replay as accuracies among the rounds that reached each depth."""
     rows, before = [], 1.0
     for depth, share in enumerate(by_position):
         reached = round(rounds * before)

@@ -26,7 +26,7 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL")
 
 
 def kernel_environment(surroundings: Mapping[str, str], gpu: bool) -> dict[str, str]:
-    """What is added to the environment of a kernel; with `gpu` the GPU's variables of `surroundings`, as they are now.
+    """Return what is added to a kernel's environment; with `gpu` also the GPU variables of `surroundings`.
 
     Variables whose names sound like a secret are left out: a kernel's environment is a file that others may read.
     """
@@ -39,7 +39,7 @@ def kernel_environment(surroundings: Mapping[str, str], gpu: bool) -> dict[str, 
 
 
 def register(gpu: bool, surroundings: Mapping[str, str], prefix: str = sys.prefix) -> tuple[str, dict[str, str]]:
-    """Write the kernel's folder below `prefix`, over an older one; its path and the environment that it adds."""
+    """Write the kernel's folder below `prefix`; return its path and the environment that it adds."""
     from ipykernel.kernelspec import install
 
     name, environment = (GPU if gpu else CPU), kernel_environment(surroundings, gpu)
@@ -48,14 +48,14 @@ def register(gpu: bool, surroundings: Mapping[str, str], prefix: str = sys.prefi
 
 
 def quiet_lab(prefix: str = sys.prefix) -> Path:
-    """Have the Lab of `prefix` neither ask for news and updates nor cover a corner with that question; the file."""
+    """Turn off the Lab's news and update checks below `prefix`; return the settings file."""
     path = Path(prefix) / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return write_json(path, settings | _LAB)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; the exit status."""
+    """Register the kernel and return the exit status."""
     from wiring.errors import WiringError
     from wiring.server.preflight import check_gpus
 

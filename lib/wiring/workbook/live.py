@@ -1,4 +1,4 @@
-"""What notebooks do on the running server: measure arms, capture what the draft is fed."""
+"""Start, attach to and measure servers for a case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ API_KEY = "SGLANG_API_KEY"  # the environment variable with the key of attached 
 
 
 def read_prompts(path: Path, count: int, *, asked_by: str = "benchmark.prompts in the profile") -> list[list[int]]:
-    """The first `count` prompts of a JSON list of {"input_ids": [...]}; `asked_by` names what set the count.
+    """Return the first `count` prompts of a JSON list of {"input_ids": [...]}; `asked_by` names what set the count.
 
     Raises WiringError when the file cannot be read, is of another shape or holds fewer.
     """
@@ -72,7 +72,7 @@ def server_spec(
     env: Mapping[str, str] | None = None,
     sglang: Path | None = None,
 ) -> ServerSpec:
-    """The server of this profile: without a draft plain, with one as the profile asks (or as `speculation` does).
+    """Return the server spec of this profile: plain without a draft, else with its speculation or `speculation`.
 
     `sglang`: a folder with a copy of the package to be served instead of the installed one.
     """
@@ -91,7 +91,7 @@ def server_spec(
 
 
 def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | None = None, *, wait: bool = True):
-    """Start `spec` with its log at logs/<name>.log of the run; a context manager yielding the server.
+    """Return a context manager that starts `spec` with its log at logs/<name>.log of the run and yields the server.
 
     Without `wait` it is yielded while it starts.
     """
@@ -102,7 +102,7 @@ def start_server(case: Case, spec: ServerSpec, name: str, progress: Progress | N
 
 
 def attach_server(url: str, read_only: bool = True) -> RunningServer:
-    """Attach to a running server, with the API key in SGLANG_API_KEY where it asks for one."""
+    """Attach to a running server, with the API key in SGLANG_API_KEY."""
     return attach(url, api_key=os.environ.get(API_KEY, ""), read_only=read_only)
 
 
@@ -121,7 +121,7 @@ def check_ready(profile: Profile, where: Path) -> None:
 
 
 def plain_arm(case: Case, step: str, progress: Progress | None = None) -> Arm:
-    """The baseline: the target without a draft."""
+    """Return the baseline arm: the target without a draft."""
     url = case.profile.engine.plain_url
     return Arm(PLAIN, _opener(case, url, server_spec(case.profile), f"{step}-{PLAIN}", progress))
 
@@ -149,7 +149,7 @@ def draft_arm(
 def measure_arms(
     case: Case, arms: Sequence[Arm], *, prompts: int | None = None, closing: int = 0, progress: Progress = print
 ) -> Measurement:
-    """Benchmark the arms as the profile asks; the first is the baseline. What each server resolved comes along.
+    """Benchmark the arms with the profile's settings; the first is the baseline. Resolved arguments are recorded.
 
     `prompts` overrides the profile's number of prompts; the baseline closes the run on `closing` prompts.
     """

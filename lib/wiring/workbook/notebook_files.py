@@ -1,4 +1,4 @@
-"""Notebooks on disk: nbformat without three seconds of grammar."""
+"""Import nbformat without jsonschema's slow rfc3987 grammar."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def nbformat() -> ModuleType:
-    """The module nbformat. Call this before importing papermill, nbclient or nbconvert, which import it too.
+    """Return the module nbformat. Call this before importing papermill, nbclient or nbconvert, which import it too.
 
     nbformat imports jsonschema, and that compiles the grammar of international URLs (rfc3987_syntax) in three
     seconds of every process, for a format that no notebook uses. jsonschema does without where it cannot be imported.

@@ -1,4 +1,4 @@
-"""An executed notebook as HTML that works offline.
+"""Convert an executed notebook to HTML that works offline.
 
 nbconvert's own pages load MathJax, require.js and widgets from the network, and show no plotly figure. Here each
 plotly output becomes HTML over one plotly.js of the page, formulas become MathML, a panel of widgets becomes a
@@ -35,7 +35,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def read_notebook(path: Path) -> NotebookNode:
-    """The executed notebook at `path`. Raises WiringError where it is missing or cannot be read."""
+    """Return the executed notebook at `path`. Raises WiringError where it is missing or cannot be read."""
     nbformat = files_notebook.nbformat()
     try:
         return nbformat.read(path, as_version=4)
@@ -49,7 +49,7 @@ def read_notebook(path: Path) -> NotebookNode:
 
 
 def notebook_html(path: Path) -> str:
-    """The body of one executed notebook as HTML that needs nothing from outside but plotly.js on the page."""
+    """Return the body of one executed notebook as HTML that needs only plotly.js on the page."""
     notebook = read_notebook(path)
     from nbconvert import HTMLExporter
 
@@ -65,7 +65,7 @@ def notebook_html(path: Path) -> str:
 
 
 def figures_in(path: Path) -> dict[str, dict]:
-    """The plotly figures of an executed notebook by the id of their cell; a second one of a cell gets -2, and so on."""
+    """Return the plotly figures of an executed notebook by cell id; the second figure of a cell gets -2, and so on."""
     found: dict[str, dict] = {}
     for cell in read_notebook(path).cells:
         drawn = [output.data[PLOTLY] for output in cell.get("outputs", ()) if PLOTLY in output.get("data", {})]
@@ -75,7 +75,7 @@ def figures_in(path: Path) -> dict[str, dict]:
 
 
 def _offline(outputs: Sequence[NotebookNode], name: str) -> list[NotebookNode]:
-    """Plotly outputs as HTML; a panel, dead without a kernel, as a sentence; stderr folded, in one piece."""
+    """Return outputs for the page: plotly as HTML, a widget panel as a sentence, stderr folded."""
     told = "".join(output.text for output in outputs if output.get("name") == "stderr")
     shown = []
     for place, output in enumerate(outputs):
@@ -100,7 +100,7 @@ def _offline(outputs: Sequence[NotebookNode], name: str) -> list[NotebookNode]:
 
 
 def _take_math(source: str, formulas: list[str]) -> str:
-    """Put a word in the place of each formula (Markdown would read its stars and underscores), keep its MathML."""
+    """Replace each formula by a word, so that Markdown does not read its stars and underscores; keep its MathML."""
 
     def keep(match: re.Match) -> str:
         formula = match["display"] or match["inline"]

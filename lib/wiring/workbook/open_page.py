@@ -1,4 +1,4 @@
-"""Show a page of ours in the reader's browser, or say where it lies."""
+"""Open a page in the browser, or print its path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def show(page: Path) -> None:
-    """Open the page; where no browser can be started (a remote machine), print a sentence instead."""
+    """Open the page; where no browser can be started (a remote machine), print its path instead."""
     try:
         shown = webbrowser.open(page.resolve().as_uri())
     except webbrowser.Error:

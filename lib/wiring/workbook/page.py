@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing from outside: its style and print view, plotly.js where it has figures, tables."""
+"""Build a self-contained HTML page: style, print view, tables, and plotly.js where it has figures."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _UNFOLD = (
 
 
 def coded(text: str) -> str:
-    """Text as HTML; what stands in backticks is code."""
+    """Return text as HTML; text in backticks becomes code."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def page(title: str, body: str, style: str = "") -> str:
-    """A whole page around `body`; plotly.js (5 MB) is in it only where `body` draws a figure."""
+    """Return a whole page around `body`; plotly.js (5 MB) is included only where `body` has a figure."""
     script = ""
     if _DRAWN in body:
         import plotly.offline
@@ -61,7 +61,7 @@ def page(title: str, body: str, style: str = "") -> str:
 
 
 def figure_html(figure: go.Figure | Mapping, name: str) -> str:
-    """A live figure over the page's plotly.js; `name` is its id on the page."""
+    """Return an interactive figure that uses the page's plotly.js; `name` is its id."""
     import plotly.io
 
     return plotly.io.to_html(
@@ -70,7 +70,7 @@ def figure_html(figure: go.Figure | Mapping, name: str) -> str:
 
 
 def table(rows: Iterable[Iterable[str]], head: Iterable[str]) -> str:
-    """A table of texts; every cell behind the first of a row is a number."""
+    """Return a table of texts; every cell after the first of a row is a number."""
     lines = ("".join(_cell(text, place) for place, text in enumerate(row)) for row in rows)
     heads = "".join(f"<th>{escape(text)}</th>" for text in head)
     return f"<table><tr>{heads}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
@@ -81,7 +81,7 @@ def _cell(text: str, place: int) -> str:
 
 
 def claims_table(claims: Iterable[Claim]) -> str:
-    """Claims with what was expected and found; those that fail come first."""
+    """Return a table of claims with expected and actual values; failing claims come first."""
     rows = "".join(
         f'<tr class="{"holds" if claim.holds else "fails"}"><td class="mark">{"holds" if claim.holds else "FAILS"}</td>'
         + "".join(f"<td>{escape(text)}</td>" for text in (claim.claim, claim.expected, claim.actual))

@@ -1,4 +1,4 @@
-"""A profile: everything that a case needs to know, read from one YAML file and validated before anything runs."""
+"""The profile of a case: one YAML file, validated before anything runs."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class States(_Strict):
 
 
 class SpeculationAsked(_Strict):
-    """The speculation arguments as the reader passes them to the server."""
+    """The speculation arguments as the user passes them to the server."""
 
     steps: int = Field(default=5, ge=1)
     topk: int = Field(default=1, ge=1)
     draft_tokens: int = Field(default=8, ge=2)
 
     def speculation(self) -> Speculation:
-        """The same numbers as the engine rooms take them."""
+        """Return the arguments as `wiring.engines` takes them."""
         return Speculation(self.steps, self.topk, self.draft_tokens)
 
 
 class EngineAsked(_Strict):
-    """How the server is started (`url` empty) or where it already runs (`url`, `plain_url`).
+    """How the server is started (`url` empty), or the addresses of running ones (`url`, `plain_url`).
 
     Nothing but HTTP passes between the workbook and a server that runs already, so that it may run on another machine
     or on several: `url` is then the near end of a tunnel.
@@ -69,7 +69,7 @@ class EngineAsked(_Strict):
 
 
 class Benchmark(_Strict):
-    """What is measured: prompts x repeats requests per arm, one at a time, temperature 0."""
+    """Settings of the benchmark: prompts x repeats requests per arm, one at a time, temperature 0."""
 
     prompts: int = Field(default=8, ge=1)
     new_tokens: int = Field(default=96, ge=8)
@@ -81,14 +81,14 @@ class Benchmark(_Strict):
 
 
 class CaptureAsked(_Strict):
-    """How much is captured in the running server: the first `prompts` prompts, `new_tokens` tokens each."""
+    """Settings of the capture: the first `prompts` prompts, `new_tokens` tokens each."""
 
     prompts: int = Field(default=2, ge=1)
     new_tokens: int = Field(default=32, ge=4)
 
 
 class AccuracyAsked(_Strict):
-    """How much of the saved training states is evaluated, how deep (TTT steps), and by whose counting rule."""
+    """Settings of the evaluation: saved documents, depths (TTT steps), and the counting rule."""
 
     documents: int = Field(default=64, ge=2)
     depths: int = Field(default=5, ge=1)
@@ -103,7 +103,7 @@ class AccuracyAsked(_Strict):
 
 
 class Expected(_Strict):
-    """Bounds that the conclusions are held against. The defaults suit a reader's own pair."""
+    """Bounds of the claims. The defaults suit a user's own pair."""
 
     trained_accuracy: tuple[Share, Share] = (0.5, 1.0)
     served_accuracy_max: Share = 0.5
@@ -117,7 +117,7 @@ class Expected(_Strict):
 
 
 class Profile(_Strict):
-    """One setting of the workbook. Paths in the file are relative to the file."""
+    """A profile. Paths in the file are relative to the file."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     target: Path
@@ -144,12 +144,12 @@ class Profile(_Strict):
 
     @property
     def layout(self) -> Layout:
-        """The layout that the draft was trained on."""
+        """Return the layout that the draft was trained on."""
         return tuple(self.trained_layout)
 
 
 def profile_path(name_or_path: str | Path) -> Path:
-    """The YAML file of a profile given by name ("cpu-tiny") or by path.
+    """Return the YAML file of a profile given by name ("cpu-tiny") or by path.
 
     Raises WiringError when there is no such file.
     """
@@ -165,7 +165,7 @@ def profile_path(name_or_path: str | Path) -> Path:
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """Read and validate a profile; its paths come back absolute.
+    """Read and validate a profile; return it with absolute paths.
 
     Raises WiringError naming the file and the field for anything missing, unknown, mistyped or out of range,
     and for paths that do not exist.
@@ -177,7 +177,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 
 def read_profile(name_or_path: str | Path) -> Profile:
-    """Read and validate a profile as `load_profile` does, but leave its paths as they are written, there or not.
+    """Read and validate a profile as `load_profile` does, but keep its paths as written, without checking them.
 
     For what is known before a file is touched: is this machine one for the profile?
     """
@@ -210,7 +210,7 @@ def read_profile(name_or_path: str | Path) -> Profile:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, but a key that stands twice is an error: the second would silently win."""
+    """YAML's safe loader, in which a key that occurs twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -245,7 +245,7 @@ def _read_yaml(path: Path) -> Any:
 
 
 def _unknown(where: tuple[int | str, ...]) -> str:
-    """What to say of a field that no model has, with the name that it may have been meant for."""
+    """Return the remedy for an unknown field, with the closest known name."""
     model: Any = Profile
     for part in where[:-1]:
         model = model.model_fields[part].annotation

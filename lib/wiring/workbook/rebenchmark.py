@@ -1,4 +1,4 @@
-"""The second measurement: plain, as served and cured in one run, and what a round costs at other numbers of steps."""
+"""Measure plain, as served and fixed in one run, and the round cost at other numbers of steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measure_cured(case: Case, form: str = "", *, progress: Progress = print) -> 
 
 
 def measure_round_costs(case: Case, *, progress: Progress = print) -> Measurement:
-    """Benchmark the draft as served at the profile's `cost_steps`, beside plain decoding; the arms are named "steps N".
+    """Benchmark the draft as served at the profile's `cost_steps`, with plain decoding; the arms are named "steps N".
 
     Plain decoding runs in the same run because the round cost is in plain steps: on a busy machine seconds
     drift, their ratio does not.

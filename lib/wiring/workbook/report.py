@@ -1,4 +1,4 @@
-"""`report.html` of a run: five conclusions on top, the executed notebooks below, everything in one file, offline."""
+"""Write `report.html` of a run: five conclusions, then the executed notebooks, in one file that works offline."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def write_report(run: Path, notebooks: Sequence[Path] | None = None) -> Path:
 def first_screen(
     summary: Summary, conclusions: Sequence[Conclusion], machine: Machine, sections: dict[str, str]
 ) -> str:
-    """What is seen before anything is scrolled: each conclusion with its checks, and the figures of the arms.
+    """Return the first screen of the report: each conclusion with its checks, and the figures of the arms.
 
     `sections`: the id on the page by a conclusion's number.
     """

@@ -1,4 +1,4 @@
-"""The verdict of a case in one file, `summary.json`: the figures that a reader or CI asks for."""
+"""The results of a case in one file, `summary.json`, for people and CI."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EvaluationSummary(Artefact):
 
 
 class Cured(AsServed):
-    """EAGLE-3 on the cured copy of the draft."""
+    """EAGLE-3 with the fixed copy of the draft."""
 
     form: str
     predicted_speedup: float = Field(
@@ -59,7 +59,7 @@ class Cured(AsServed):
 
 
 class Arguments(Artefact):
-    """The speculation arguments, asked and resolved."""
+    """The speculation arguments, requested and resolved."""
 
     asked: dict[str, int | str | None]
     resolved: dict[str, int | str | None]

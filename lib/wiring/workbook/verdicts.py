@@ -8,7 +8,7 @@ from wiring.workbook.profile import Expected
 
 
 def verdict_claims(as_served: Verdict, cured: Verdict, expected: Expected) -> tuple[Claim, Claim]:
-    """That the faults are named as served, and that they are gone once cured; order does not matter."""
+    """Return the claims that the faults are named as served and gone after the fix; order does not matter."""
     text, named = "kinds of fault named in the draft as served", tuple(sorted(as_served.named))
     if expected.faults is None:
         found = Claim(claim=text, expected="one or more", actual=str(named or "none"), holds=bool(named))
